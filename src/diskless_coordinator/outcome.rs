@@ -1,0 +1,60 @@
+//! What became of a command. A refusal is an outcome like any other: the same on every proxy.
+
+use crate::types::{ErrorCode, LogId, LogPosition, Offset, TimestampMs};
+
+/// The answer to one command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Done,
+    Opened {
+        epoch: LogPosition,
+    },
+    /// For each partition of the commit, in its order, the outcome of each batch.
+    Committed(Vec<Vec<BatchOutcome>>),
+    Refused(Refusal),
+}
+
+/// Why a command as a whole took no effect.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error(
+        "another incarnation of this proxy id opened at position {newer}: two processes run with the same proxy.id, or this one was frozen"
+    )]
+    Fenced { newer: LogPosition },
+    #[error("superseded by a later Open of the same incarnation")]
+    Superseded,
+    #[error("counter {got} where {expected} was due")]
+    Counter { expected: u64, got: u64 },
+    #[error("the segment is {age_ms} ms old in log time; the commit window is {window_ms} ms")]
+    TooOld { age_ms: i64, window_ms: i64 },
+    #[error("the log already begins with log id {log_id}")]
+    GenesisExists { log_id: LogId },
+    #[error("the log has no Genesis")]
+    NoGenesis,
+    #[error("the topic is unknown or was deleted")]
+    UnknownTopic,
+    #[error("the topic name is already taken or pending")]
+    TopicExists,
+    #[error("not newer than what is applied")]
+    Stale,
+    #[error("not valid: {0}")]
+    Invalid(&'static str),
+}
+
+/// What became of one batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BatchOutcome {
+    Accepted(Placed),
+    /// Exactly this batch was accepted before; the offsets are those of the first time.
+    Duplicate(Placed),
+    Rejected(ErrorCode),
+}
+
+/// Where a batch stands in its partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    pub base_offset: Offset,
+    /// The log's time for it on topics with `message.timestamp.type=LogAppendTime`, else -1.
+    pub log_append_time: TimestampMs,
+    pub log_start_offset: Offset,
+}

@@ -1,0 +1,3 @@
+//! Parses arguments and runs the command.
+
+fn main() {}

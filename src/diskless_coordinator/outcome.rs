@@ -47,6 +47,42 @@ pub enum Refusal {
     Invalid(&'static str),
 }
 
+impl Refusal {
+    /// The kinds, for metrics.
+    pub const KINDS: [&'static str; 12] = [
+        "fenced",
+        "superseded",
+        "not_open",
+        "counter",
+        "too_old",
+        "genesis_exists",
+        "no_genesis",
+        "unknown_topic",
+        "topic_exists",
+        "not_pending",
+        "stale",
+        "invalid",
+    ];
+
+    /// The place of this kind in [`Self::KINDS`].
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Fenced { .. } => 0,
+            Self::Superseded => 1,
+            Self::NotOpen => 2,
+            Self::Counter { .. } => 3,
+            Self::TooOld { .. } => 4,
+            Self::GenesisExists { .. } => 5,
+            Self::NoGenesis => 6,
+            Self::UnknownTopic => 7,
+            Self::TopicExists => 8,
+            Self::NotPending => 9,
+            Self::Stale => 10,
+            Self::Invalid(_) => 11,
+        }
+    }
+}
+
 /// What became of one batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum BatchOutcome {

@@ -23,6 +23,7 @@ pub struct Proposer {
     pub wall_time: TimestampMs,
 }
 
+/// A command. The order of the variants and of their fields is the format (see [`super::encoding`]): add at the end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// The log's first record (R1).

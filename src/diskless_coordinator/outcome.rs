@@ -1,5 +1,7 @@
 //! What became of a command. A refusal is an outcome like any other: the same on every proxy.
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::{ErrorCode, LogId, LogPosition, Offset, TimestampMs};
 
 /// The answer to one command.
@@ -23,6 +25,8 @@ pub enum Refusal {
     Fenced { newer: LogPosition },
     #[error("superseded by a later Open of the same incarnation")]
     Superseded,
+    #[error("this incarnation is not open: it was closed or went silent, or never opened")]
+    NotOpen,
     #[error("counter {got} where {expected} was due")]
     Counter { expected: u64, got: u64 },
     #[error("the segment is {age_ms} ms old in log time; the commit window is {window_ms} ms")]
@@ -35,14 +39,52 @@ pub enum Refusal {
     UnknownTopic,
     #[error("the topic name is already taken or pending")]
     TopicExists,
+    #[error("the topic name is not pending: it expired, or was never announced")]
+    NotPending,
     #[error("not newer than what is applied")]
     Stale,
     #[error("not valid: {0}")]
     Invalid(&'static str),
 }
 
+impl Refusal {
+    /// The kinds, for metrics.
+    pub const KINDS: [&'static str; 12] = [
+        "fenced",
+        "superseded",
+        "not_open",
+        "counter",
+        "too_old",
+        "genesis_exists",
+        "no_genesis",
+        "unknown_topic",
+        "topic_exists",
+        "not_pending",
+        "stale",
+        "invalid",
+    ];
+
+    /// The place of this kind in [`Self::KINDS`].
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Fenced { .. } => 0,
+            Self::Superseded => 1,
+            Self::NotOpen => 2,
+            Self::Counter { .. } => 3,
+            Self::TooOld { .. } => 4,
+            Self::GenesisExists { .. } => 5,
+            Self::NoGenesis => 6,
+            Self::UnknownTopic => 7,
+            Self::TopicExists => 8,
+            Self::NotPending => 9,
+            Self::Stale => 10,
+            Self::Invalid(_) => 11,
+        }
+    }
+}
+
 /// What became of one batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum BatchOutcome {
     Accepted(Placed),
     /// Exactly this batch was accepted before; the offsets are those of the first time.
@@ -51,7 +93,7 @@ pub enum BatchOutcome {
 }
 
 /// Where a batch stands in its partition.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Placed {
     pub base_offset: Offset,
     /// The log's time for it on topics with `message.timestamp.type=LogAppendTime`, else -1.

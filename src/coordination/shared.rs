@@ -1,0 +1,229 @@
+//! What the tasks, the store's thread and the callers of one coordination share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use super::barriers::BarrierError;
+use super::submissions::{Meaning, Submissions, SubmitError, Submitted};
+use super::{CoordinationStats, Settings, Status};
+use crate::clock::wall_time_ms;
+use crate::diskless_coordinator::apply::{Answer, Applied};
+use crate::diskless_coordinator::command::{Command, Proposer};
+use crate::diskless_coordinator::encoding::{FORMAT_VERSION, encode};
+use crate::diskless_coordinator::outcome::{Outcome, Refusal};
+use crate::diskless_coordinator::view::View;
+use crate::metadata_log::{AppendError, Appending, LogError, MetadataLog};
+use crate::metadata_store::StoreObserver;
+use crate::types::{LogId, LogPosition};
+
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) log: Arc<dyn MetadataLog>,
+    pub(super) nonce: [u8; 16],
+    pub(super) view: Arc<View>,
+    pub(super) status: watch::Sender<Status>,
+    pub(super) stats: Arc<CoordinationStats>,
+    /// Appends are queued while this is held: their order is the order of the counters.
+    pub(super) submissions: Mutex<Submissions>,
+    /// Wakes the supervisor to open again.
+    pub(super) reopen: Notify,
+    applied: watch::Sender<LogPosition>,
+    /// Appends whose end the supervisor watches, with the client that made them.
+    appends: mpsc::Sender<(u64, Appending)>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: Settings, log: Arc<dyn MetadataLog>, appends: mpsc::Sender<(u64, Appending)>) -> Self {
+        Self {
+            settings,
+            log,
+            nonce: rand::random(),
+            view: Arc::default(),
+            status: watch::Sender::new(Status::Starting),
+            stats: Arc::default(),
+            submissions: Mutex::new(Submissions::new()),
+            reopen: Notify::new(),
+            applied: watch::Sender::new(LogPosition::NONE),
+            appends,
+        }
+    }
+
+    pub(super) fn epoch(&self) -> LogPosition {
+        self.submissions.lock().epoch()
+    }
+
+    pub(super) fn applied_now(&self) -> LogPosition {
+        *self.applied.borrow()
+    }
+
+    pub(super) fn subscribe_applied(&self) -> watch::Receiver<LogPosition> {
+        self.applied.subscribe()
+    }
+
+    pub(super) fn set_applied(&self, position: LogPosition) {
+        self.applied.send_replace(position);
+    }
+
+    pub(super) async fn wait_applied(&self, position: LogPosition, deadline: Instant) -> Result<(), BarrierError> {
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(|now| *now >= position);
+        match tokio::time::timeout_at(deadline, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(BarrierError::NotPassed(format!("position {position} was not applied in time"))),
+        }
+    }
+
+    pub(super) fn submit(&self, command: Command) -> Submitted {
+        let mut submissions = self.submissions.lock();
+        let (epoch, client) = (submissions.epoch(), submissions.client);
+        let (submitted, append) = submissions.take(command, Instant::now());
+        if let Some((counter, command)) = append {
+            self.append(client, epoch, counter, command);
+        }
+        submitted
+    }
+
+    /// Begins the log. That the append's end is not known is no failure here: the caller waits for any `Genesis`.
+    pub(super) async fn append_genesis(&self) -> Result<(), LogError> {
+        let command = Command::Genesis {
+            log_id: LogId(rand::random()),
+            upstream_cluster_id: self.settings.upstream_cluster_id.clone(),
+            metadata_topic_id: self.settings.metadata_topic_id,
+        };
+        match self.log.append(encode(&self.proposer(LogPosition::NONE, 0), &command)).await {
+            Err(AppendError::NotAppended(why)) => Err(LogError::Unavailable(why)),
+            Err(AppendError::Unknown(_)) | Ok(_) => Ok(()),
+        }
+    }
+
+    fn proposer(&self, epoch: LogPosition, counter: u64) -> Proposer {
+        Proposer { proxy: self.settings.proxy, epoch, counter, wall_time: wall_time_ms() }
+    }
+
+    /// Must be called with the submissions locked.
+    fn append(&self, client: u64, epoch: LogPosition, counter: u64, command: &Command) {
+        let appending = self.log.append(encode(&self.proposer(epoch, counter), command));
+        self.stats.appended.fetch_add(1, Ordering::Relaxed);
+        // A full queue loses only the early news of a failure: the append deadline finds it out as well.
+        let _ = self.appends.try_send((client, appending));
+    }
+
+    /// Begins a new epoch of this incarnation, with a new client of the log (R10).
+    pub(super) fn open_again(&self) {
+        let mut submissions = self.submissions.lock();
+        if submissions.is_stopped() {
+            return;
+        }
+        if submissions.client > 0 {
+            self.log.renew();
+            self.stats.reopened.fetch_add(1, Ordering::Relaxed);
+        }
+        submissions.opening(Instant::now());
+        let version = u16::from(FORMAT_VERSION);
+        let open = Command::Open {
+            nonce: self.nonce,
+            zone: self.settings.zone.clone(),
+            endpoint: self.settings.endpoint.clone(),
+            min_version: version,
+            max_version: version,
+        };
+        self.append(submissions.client, LogPosition::NONE, 0, &open);
+    }
+
+    /// Ends the coordination, unless it has ended already: the first reason counts.
+    pub(super) fn stop(&self, status: Status) {
+        let (pending, later) = match &status {
+            Status::Fenced(_) => (SubmitError::Fenced, SubmitError::Fenced),
+            _ => (SubmitError::Unknown, SubmitError::Stopped),
+        };
+        let mut submissions = self.submissions.lock();
+        if submissions.is_stopped() {
+            return;
+        }
+        submissions.stop(&pending, later);
+        drop(submissions);
+        match &status {
+            Status::Fenced(why) | Status::Failed(why) => tracing::error!(why, "the coordination has ended"),
+            _ => {}
+        }
+        self.status.send_replace(status);
+    }
+
+    fn fenced(&self, newer: LogPosition) {
+        let proxy = self.settings.proxy;
+        self.stop(Status::Fenced(format!(
+            "another process opened proxy.id {proxy} at position {newer} of the metadata log: give every proxy an id of its own, or make sure that an old process has ended before a new one starts"
+        )));
+    }
+
+    fn opened(&self, epoch: LogPosition) {
+        let mut submissions = self.submissions.lock();
+        if submissions.is_stopped() {
+            return;
+        }
+        let client = submissions.client;
+        for (counter, command) in submissions.opened(epoch, Instant::now()) {
+            self.append(client, epoch, counter, command);
+        }
+        self.status.send_if_modified(|status| {
+            let starting = *status == Status::Starting;
+            if starting {
+                *status = Status::Serving;
+            }
+            starting
+        });
+    }
+
+    fn take_answer(&self, position: LogPosition, answer: &Answer) {
+        let proposer = &answer.proposer;
+        if proposer.proxy != self.settings.proxy {
+            return;
+        }
+        match (&answer.nonce, &answer.outcome) {
+            (Some(nonce), Outcome::Opened { epoch }) if *nonce == self.nonce => self.opened(*epoch),
+            (Some(nonce), Outcome::Refused(Refusal::Fenced { newer })) if *nonce == self.nonce => self.fenced(*newer),
+            (Some(nonce), Outcome::Refused(why)) if *nonce == self.nonce && *why != Refusal::NoGenesis => {
+                self.stop(Status::Failed(format!("the log does not let this proxy in: {why}")));
+            }
+            (Some(_), Outcome::Opened { epoch }) => {
+                let ours = self.epoch();
+                if ours != LogPosition::NONE && *epoch > ours {
+                    self.fenced(position);
+                }
+            }
+            (Some(_), _) => {}
+            (None, outcome) => {
+                let meaning = self.submissions.lock().answered(proposer.epoch, proposer.counter, outcome);
+                match meaning {
+                    Meaning::Settled => {}
+                    Meaning::Reopen => self.reopen.notify_one(),
+                    Meaning::Fenced(newer) => self.fenced(newer),
+                }
+            }
+        }
+    }
+}
+
+impl StoreObserver for Shared {
+    fn applied(&self, group: Vec<Applied>) {
+        let Some(last) = group.last() else { return };
+        self.stats.applied.fetch_add(group.len() as u64, Ordering::Relaxed);
+        self.stats.apply_lag_ms.store(wall_time_ms() - last.time, Ordering::Relaxed);
+        self.applied.send_replace(last.position);
+        for applied in &group {
+            let Some(answer) = &applied.answer else { continue };
+            if let Outcome::Refused(refusal) = &answer.outcome {
+                self.stats.add_refusal(refusal);
+            }
+            self.take_answer(applied.position, answer);
+        }
+    }
+
+    fn failed(&self, reason: String) {
+        self.stop(Status::Failed(reason));
+    }
+}

@@ -1,0 +1,146 @@
+//! The file: what was written is what is read, and a file that is not ours is never half used.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redb::{Database, TableDefinition};
+
+use super::*;
+use crate::diskless_coordinator::apply::Applied;
+use crate::diskless_coordinator::command::{Command, Proposer};
+use crate::diskless_coordinator::encoding::{LogRecord, encode};
+use crate::diskless_coordinator::view::View;
+use crate::types::{Endpoint, LogId, LogPosition, ProxyId, TopicId};
+
+#[derive(Default)]
+struct Heard {
+    applied: Mutex<Vec<LogPosition>>,
+    failed: Mutex<Option<String>>,
+}
+
+impl StoreObserver for Heard {
+    fn applied(&self, group: Vec<Applied>) {
+        self.applied.lock().extend(group.iter().map(|applied| applied.position));
+    }
+
+    fn failed(&self, reason: String) {
+        *self.failed.lock() = Some(reason);
+    }
+}
+
+fn log() -> Vec<LogRecord> {
+    let commands = [
+        Command::Genesis {
+            log_id: LogId([1; 16]),
+            upstream_cluster_id: "cluster".to_owned(),
+            metadata_topic_id: TopicId([2; 16]),
+        },
+        Command::Open {
+            nonce: [3; 16],
+            zone: "a".to_owned(),
+            endpoint: Endpoint { host: "h".to_owned(), port: 1 },
+            min_version: 1,
+            max_version: 1,
+        },
+        Command::PendingTopic { name: "orders".to_owned() },
+    ];
+    let record = |(position, command): (i64, &Command)| {
+        let (epoch, counter) = if position < 2 { (LogPosition::NONE, 0) } else { (LogPosition(1), 1) };
+        let proposer = Proposer { proxy: ProxyId(1), epoch, counter, wall_time: 1_000 };
+        LogRecord { position: LogPosition(position), append_time_ms: 1_000, bytes: encode(&proposer, command).into() }
+    };
+    (0..).zip(&commands).map(record).collect()
+}
+
+struct Opened {
+    store: MetadataStore,
+    view: Arc<View>,
+    heard: Arc<Heard>,
+}
+
+fn open(location: &StoreLocation, log_id: Option<LogId>) -> Result<Opened, OpenError> {
+    let (view, heard) = (Arc::new(View::default()), Arc::new(Heard::default()));
+    let store = MetadataStore::open(location, log_id, Arc::clone(&view), Arc::clone(&heard) as _)?;
+    Ok(Opened { store, view, heard })
+}
+
+fn file() -> (tempfile::TempDir, PathBuf, StoreLocation) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("metadata.redb");
+    let location = StoreLocation::File(path.clone());
+    (dir, path, location)
+}
+
+#[tokio::test]
+async fn what_was_applied_is_there_after_a_restart() {
+    let (_dir, _path, location) = file();
+    let opened = open(&location, None).expect("opened");
+    opened.store.apply(log()).await.expect("it goes on");
+    opened.store.close();
+    assert_eq!(*opened.heard.applied.lock(), [LogPosition(0), LogPosition(1), LogPosition(2)]);
+    let again = open(&location, Some(LogId([1; 16]))).expect("opened again");
+    assert_eq!(again.store.applied_at_open(), LogPosition(2));
+    assert_eq!(again.view.proxies().log_id, Some(LogId([1; 16])));
+    assert!(again.view.topics().pending.contains("orders"));
+    assert_eq!(again.view.log_time(), 1_000);
+    let in_use = open(&location, None).err();
+    assert!(matches!(in_use, Some(OpenError::InUse { .. })), "{in_use:?}");
+}
+
+#[tokio::test]
+async fn the_state_that_is_read_back_is_the_state_that_was_written() {
+    let (_dir, path, location) = file();
+    let opened = open(&location, None).expect("opened");
+    opened.store.apply(log()).await.expect("it goes on");
+    opened.store.close();
+    let mut expected = crate::diskless_coordinator::state::State::default();
+    for record in log() {
+        let _ = crate::diskless_coordinator::apply::apply(&mut expected, &record).expect("it can be applied");
+    }
+    let database = Database::open(path).expect("the store is closed");
+    let loaded = rows::load(&database).ok().expect("it can be read");
+    assert_eq!(loaded.state, expected);
+    assert_eq!(loaded.state.digest(), expected.digest());
+}
+
+#[tokio::test]
+async fn a_file_of_another_log_is_moved_aside() {
+    let (_dir, path, location) = file();
+    let opened = open(&location, None).expect("opened");
+    opened.store.apply(log()).await.expect("it goes on");
+    opened.store.close();
+    let other = open(&location, Some(LogId([9; 16]))).expect("an empty one in its place");
+    assert_eq!(other.store.applied_at_open(), LogPosition::NONE);
+    assert!(path.with_extension("redb.aside").exists());
+}
+
+#[test]
+fn a_damaged_or_newer_file_is_moved_aside() {
+    let (_dir, path, location) = file();
+    std::fs::write(&path, b"this is no database").expect("written");
+    assert!(open(&location, None).is_ok());
+    std::fs::remove_file(&path).expect("removed");
+    let newer = Database::create(&path).expect("created");
+    let write = newer.begin_write().expect("a transaction");
+    let meta: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+    write.open_table(meta).expect("a table").insert("schema", [99].as_slice()).expect("inserted");
+    write.commit().expect("committed");
+    drop(newer);
+    let opened = open(&location, None).expect("an empty one in its place");
+    assert_eq!(opened.store.applied_at_open(), LogPosition::NONE);
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_understood_stops_the_store_and_shows_nothing() {
+    let opened = open(&StoreLocation::Memory, None).expect("opened");
+    let mut records = log();
+    let mut torn = records[2].bytes.to_vec();
+    torn[10] ^= 1;
+    records[2].bytes = torn.into();
+    opened.store.apply(records).await.expect("it is queued");
+    opened.store.close();
+    assert!(opened.heard.failed.lock().as_ref().is_some_and(|why| why.contains("record 2")));
+    assert!(opened.heard.applied.lock().is_empty());
+    assert_eq!(opened.view.proxies().log_id, None, "nothing of the group is shown");
+    assert_eq!(opened.store.apply(Vec::new()).await, Err(StoreStopped));
+}

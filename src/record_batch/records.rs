@@ -33,15 +33,20 @@ pub enum RecordsError {
     Truncated,
 }
 
-/// The first record with a timestamp of at least `target`.
-pub fn first_record_at_or_after(batch: &[u8], target: TimestampMs) -> Result<Option<FoundRecord>, RecordsError> {
+/// The first record with a timestamp of at least `target`, of those from `from_delta` on.
+pub fn first_record_at_or_after(
+    batch: &[u8],
+    target: TimestampMs,
+    from_delta: i32,
+) -> Result<Option<FoundRecord>, RecordsError> {
     let header = BatchHeader::parse(batch)?;
     if !is_readable(&header) {
-        return Ok((header.max_timestamp >= target).then(|| whole_batch(&header)));
+        let whole = FoundRecord { offset_delta: from_delta.max(0), ..whole_batch(&header) };
+        return Ok((header.max_timestamp >= target).then_some(whole));
     }
     for record in Records::of(batch, &header) {
         let record = record?;
-        if record.timestamp >= target {
+        if record.timestamp >= target && record.offset_delta >= from_delta {
             return Ok(Some(record));
         }
     }
@@ -141,9 +146,10 @@ mod tests {
     #[test]
     fn timestamps_need_not_grow_inside_a_batch() {
         let batch = BatchBuilder::new().timestamps(&[1000, 5000, 3000, 5000]).build();
-        assert_eq!(first_record_at_or_after(&batch, 0), exact(0, 1000));
-        assert_eq!(first_record_at_or_after(&batch, 2000), exact(1, 5000));
-        assert_eq!(first_record_at_or_after(&batch, 5001), Ok(None));
+        assert_eq!(first_record_at_or_after(&batch, 0, 0), exact(0, 1000));
+        assert_eq!(first_record_at_or_after(&batch, 2000, 0), exact(1, 5000));
+        assert_eq!(first_record_at_or_after(&batch, 2000, 2), exact(2, 3000), "of those from the third on");
+        assert_eq!(first_record_at_or_after(&batch, 5001, 0), Ok(None));
         assert_eq!(max_timestamp_record(&batch), exact(1, 5000), "of several, the first");
     }
 
@@ -151,15 +157,15 @@ mod tests {
     fn compressed_batches_answer_as_a_whole() {
         let batch = BatchBuilder::new().timestamps(&[1000, 5000]).attributes(4).build();
         let whole = FoundRecord { offset_delta: 0, timestamp: 5000, precision: Precision::BatchGranularity };
-        assert_eq!(first_record_at_or_after(&batch, 2000), Ok(Some(whole)));
-        assert_eq!(first_record_at_or_after(&batch, 5001), Ok(None));
+        assert_eq!(first_record_at_or_after(&batch, 2000, 0), Ok(Some(whole)));
+        assert_eq!(first_record_at_or_after(&batch, 5001, 0), Ok(None));
         assert_eq!(max_timestamp_record(&batch), Ok(Some(whole)));
     }
 
     #[test]
     fn missing_records_are_an_error_not_an_end() {
         let batch = BatchBuilder::new().timestamps(&[1, 2]).records_count(3).build();
-        assert_eq!(first_record_at_or_after(&batch, 9), Err(RecordsError::Truncated));
+        assert_eq!(first_record_at_or_after(&batch, 9, 0), Err(RecordsError::Truncated));
     }
 
     proptest! {
@@ -169,7 +175,7 @@ mod tests {
             batch.truncate(HEADER_SIZE);
             batch.extend(tail);
             let _ = max_timestamp_record(&batch);
-            let _ = first_record_at_or_after(&batch, 5);
+            let _ = first_record_at_or_after(&batch, 5, 0);
         }
     }
 }

@@ -1,1 +1,158 @@
-//! (under construction)
+//! The object store: whole objects written once under unique keys, ranges read back, every outside failure told as
+//! what it is.
+//!
+//! The stack, outermost first: metered, retrying, simulated (where asked for), faulty (idle unless a rule is set),
+//! raw. Keys are never reused for other bytes, so every PUT can be repeated and needs no condition.
+//!
+//! Never ends the process, never shows a secret, never retries without a deadline.
+
+mod config;
+mod faults;
+mod metered;
+mod raw;
+mod request;
+mod retrying;
+mod simulated;
+#[cfg(test)]
+mod tests;
+pub mod zone_cache;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use config::{Config, ConfigError};
+pub use faults::{Fault, FaultHandle, FaultRule};
+pub use metered::{LATENCY_BUCKETS_MS, OperationCounts, StoreStats};
+pub use request::{ListedObject, Operation};
+pub use simulated::{Profile, Simulate};
+
+use faults::Faulty;
+use metered::Metered;
+use request::{Failure, Layer, Reply, Request};
+use retrying::Retrying;
+use simulated::Simulated;
+
+/// A handle to the store. Clones share it.
+#[derive(Clone)]
+pub struct ObjectStorage {
+    stack: Arc<dyn Layer>,
+    stats: Arc<StoreStats>,
+    faults: FaultHandle,
+}
+
+/// A PUT or DELETE that did not succeed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Certainly not done.
+    #[error("not done: {0}")]
+    NotDone(String),
+    /// Perhaps done, perhaps yet to be.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+}
+
+/// A read that gave no bytes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("no such object")]
+    NotFound,
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    #[error("corrupt: {0}")]
+    Corrupt(String),
+}
+
+impl ObjectStorage {
+    /// Opens the store without asking anything of it.
+    pub fn open(config: &Config) -> Result<Self, ConfigError> {
+        let stats = Arc::<StoreStats>::default();
+        let faults = FaultHandle::default();
+        let mut layer: Box<dyn Layer> = Box::new(config.open()?);
+        layer = Box::new(Faulty { inner: layer, faults: faults.clone() });
+        if let Some(simulate) = config.simulate {
+            layer = Box::new(Simulated::new(layer, simulate, rand::random()));
+        }
+        layer = Box::new(Retrying {
+            inner: layer,
+            stats: Arc::clone(&stats),
+            attempt_timeout: Duration::from_millis(config.attempt_timeout_ms),
+            deadline: Duration::from_millis(config.timeout_ms),
+        });
+        let stack = Arc::new(Metered { inner: layer, stats: Arc::clone(&stats) });
+        Ok(Self { stack, stats, faults })
+    }
+
+    pub fn stats(&self) -> &Arc<StoreStats> {
+        &self.stats
+    }
+
+    /// Switches faults on and off.
+    pub fn faults(&self) -> &FaultHandle {
+        &self.faults
+    }
+
+    /// Writes a whole object, from its parts in order. Durable and verified when it returns.
+    pub async fn put(&self, key: &str, parts: Vec<Bytes>) -> Result<(), WriteError> {
+        let request = Request::Put { key: key.to_owned(), parts };
+        self.stack.call(&request).await.map(drop).map_err(write_error)
+    }
+
+    /// Exactly these bytes of an object.
+    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ReadError> {
+        let request = Request::Get { key: key.to_owned(), range };
+        match self.stack.call(&request).await.map_err(read_error)? {
+            Reply::Bytes(bytes) => Ok(bytes),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The size of an object.
+    pub async fn head(&self, key: &str) -> Result<u64, ReadError> {
+        let request = Request::Head { key: key.to_owned() };
+        match self.stack.call(&request).await.map_err(read_error)? {
+            Reply::Size(size) => Ok(size),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Deletes an object. One that is not there counts as deleted.
+    pub async fn delete(&self, key: &str) -> Result<(), WriteError> {
+        let request = Request::Delete { key: key.to_owned() };
+        match self.stack.call(&request).await {
+            Ok(_) | Err(Failure::NotFound) => Ok(()),
+            Err(failure) => Err(write_error(failure)),
+        }
+    }
+
+    /// At most `limit` objects under a prefix (a whole path segment), with keys after `after` where given. The order
+    /// is the store's; a listing may be old, so it is a hint.
+    pub async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<ListedObject>, ReadError> {
+        let request = Request::List { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit };
+        match self.stack.call(&request).await.map_err(read_error)? {
+            Reply::Objects(objects) => Ok(objects),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn write_error(failure: Failure) -> WriteError {
+    match failure {
+        Failure::NotFound | Failure::Refused(_) | Failure::NotDone(_) => WriteError::NotDone(failure.to_string()),
+        Failure::Corrupt(_) | Failure::Unknown(_) => WriteError::Unknown(failure.to_string()),
+    }
+}
+
+fn read_error(failure: Failure) -> ReadError {
+    match failure {
+        Failure::NotFound => ReadError::NotFound,
+        Failure::Corrupt(reason) => ReadError::Corrupt(reason),
+        Failure::Refused(_) | Failure::NotDone(_) | Failure::Unknown(_) => ReadError::Unavailable(failure.to_string()),
+    }
+}
+
+fn unexpected(reply: &Reply) -> ReadError {
+    ReadError::Unavailable(format!("the store layer answered another request: {reply:?}"))
+}

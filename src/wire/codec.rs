@@ -7,7 +7,7 @@ use kafka_protocol::messages::{ApiKey, RequestHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Message, Request};
 
 use super::reader::Reader;
-use super::schema::walk;
+use super::schema::{walk, walk_prefix};
 use super::{StrBytes, WireError, schemas};
 
 /// Array elements in a request: enough for an admin client that names every topic of a large cluster.
@@ -29,6 +29,14 @@ pub fn decode_response<T: Request>(version: i16, body: Bytes) -> Result<T::Respo
     check_version::<T::Response>(T::KEY, version)?;
     walk(schema, T::KEY, version, &body, MAX_RESPONSE_ELEMENTS)?;
     decode(T::KEY, version, body)
+}
+
+/// As [`decode_response`], for brokers that leave bytes behind the message.
+pub(super) fn decode_response_prefix<T: Request>(version: i16, body: Bytes) -> Result<T::Response, WireError> {
+    let schema = schemas::response(T::KEY).ok_or(WireError::UnsupportedVersion { api_key: T::KEY, version })?;
+    check_version::<T::Response>(T::KEY, version)?;
+    let length = walk_prefix(schema, T::KEY, version, &body, MAX_RESPONSE_ELEMENTS)?;
+    decode(T::KEY, version, body.slice(..length))
 }
 
 /// Decodes a response frame (without its length): the correlation id, and the body as [`decode_response`] does.

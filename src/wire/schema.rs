@@ -78,10 +78,8 @@ kinds! {
     uuid => Kind::Fixed(16);
     string => Kind::String;
     bytes => Kind::Bytes;
-    int8s => Kind::FixedArray(1);
     int32s => Kind::FixedArray(4);
     int64s => Kind::FixedArray(8);
-    uuids => Kind::FixedArray(16);
     strings => Kind::StringArray;
 }
 
@@ -144,6 +142,20 @@ pub(super) fn walk(
     body: &[u8],
     max_elements: usize,
 ) -> Result<(), WireError> {
+    match body.len() - walk_prefix(message, api_key, version, body, max_elements)? {
+        0 => Ok(()),
+        count => Err(WireError::TrailingBytes { count }),
+    }
+}
+
+/// As [`walk`], but bytes may follow the message. Says how long it is.
+pub(super) fn walk_prefix(
+    message: &Message,
+    api_key: i16,
+    version: i16,
+    body: &[u8],
+    max_elements: usize,
+) -> Result<usize, WireError> {
     if !(message.first..=message.last).contains(&version) {
         return Err(WireError::UnsupportedVersion { api_key, version });
     }
@@ -156,7 +168,7 @@ pub(super) fn walk(
         unknown_tagged_fields: 0,
     };
     walker.structure(message.fields)?;
-    walker.reader.finish()
+    Ok(walker.reader.position())
 }
 
 struct Walker<'a> {

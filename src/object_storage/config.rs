@@ -25,7 +25,8 @@ pub struct Config {
     /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory` or `memory://`.
     pub url: String,
     /// Endpoint, region, credentials and so on, by the names of crate `object_store` (`aws_endpoint`,
-    /// `aws_access_key_id`...). What is absent is taken from the environment. Values are never shown.
+    /// `aws_access_key_id`...). What is absent is taken from the environment. Values are never shown. A store that
+    /// speaks S3 but knows no CRC64-NVME wants `aws_checksum_algorithm = "sha256"`.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// For one attempt of up to 1 MiB; a larger one has twice this.

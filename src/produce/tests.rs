@@ -1,6 +1,8 @@
 //! The service over the in-memory store and a log that is played by the test.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
@@ -9,15 +11,12 @@ use tokio::sync::watch;
 use super::*;
 use crate::diskless_coordinator::command::CommitSegment;
 use crate::diskless_coordinator::outcome::{BatchOutcome, Outcome, Placed, Refusal};
-use crate::object_storage::zone_cache::{ZoneCache, ZoneCacheConfig};
+use crate::object_storage::zone_cache::{ReadAge, ZoneCache, ZoneCacheConfig};
 use crate::object_storage::{self, Fault, FaultRule, ObjectStorage, Operation};
 use crate::record_batch::BatchHeader;
 use crate::record_batch::testing::BatchBuilder;
 use crate::tasks::Tasks;
 use crate::types::{ErrorCode, LogId, LogPosition, TopicId, TopicPartition};
-
-use std::sync::Arc;
-use std::time::Duration;
 
 const LOG: LogId = LogId([7; 16]);
 /// In the key of the second segment only.
@@ -146,7 +145,11 @@ async fn batches_are_answered_with_their_place_and_are_in_the_cache() {
     assert_eq!(bench.results(vec![batch(1, 5, 2)]).await, [Ok(4)]);
     let commit = bench.log.commits.lock()[0].clone();
     assert_eq!((commit.segment.birth, commit.segment.epoch), (LogPosition(100), LogPosition(3)));
-    let found = bench.cache.read(commit.segment, commit.object_size, &[0..commit.object_size]).await.expect("cached");
+    let found = bench
+        .cache
+        .read(commit.segment, commit.object_size, std::slice::from_ref(&(0..commit.object_size)), ReadAge::Hot)
+        .await
+        .expect("cached");
     let index = crate::wal_segment::read_object(&found[0].pieces.concat()).expect("a segment");
     assert_eq!(index.partitions, commit.partitions);
     assert_eq!(bench.store.stats().counts(Operation::Get).requests, 0);

@@ -364,6 +364,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reader_that_goes_away_leaves_its_load_to_the_next() {
+        let (cache, bytes) = cache(0).await;
+        cache.store.faults().set([FaultRule::new(Operation::Get, Fault::Hold).times(1)]);
+        let ranges = [0..50, 60..70];
+        let mut gone = Box::pin(check(&cache, &bytes, &ranges));
+        assert!(futures::poll!(&mut gone).is_pending());
+        let mut next = Box::pin(check(&cache, &bytes, &ranges));
+        assert!(futures::poll!(&mut next).is_pending());
+        drop(gone);
+        next.await;
+    }
+
+    #[tokio::test]
     async fn a_failed_load_is_not_kept() {
         let (cache, bytes) = cache(0).await;
         cache.store.faults().set([FaultRule::new(Operation::Get, Fault::NotFound).times(1)]);

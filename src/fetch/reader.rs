@@ -8,14 +8,16 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
 
-use crate::diskless_coordinator::view::{BatchCoordinate, SegmentRef};
+use crate::diskless_coordinator::view::{BatchCoordinate, SegmentRef, View};
 use crate::object_storage::ReadError;
-use crate::object_storage::zone_cache::{CachedRange, ZoneCache};
+use crate::object_storage::zone_cache::{CachedRange, ReadAge, ZoneCache};
 use crate::record_batch::{BatchHeader, HEADER_SIZE, ServeAs, copy_prefix, crc_is_valid, patch, total_len};
 use crate::types::WalSegmentId;
 
 /// Segments read at a time for one request.
 const SEGMENTS_AT_ONCE: usize = 16;
+/// Readers of commits that are at most so old, in log time, keep up with the end.
+const HOT_MS: i64 = 60_000;
 
 /// The batches of one partition, in offset order.
 #[derive(Clone, Debug)]
@@ -40,6 +42,14 @@ pub struct PartitionBytes {
 #[derive(Clone)]
 pub struct Reader {
     cache: Arc<ZoneCache>,
+    view: Arc<View>,
+}
+
+/// What is wanted of one segment, and where each range belongs.
+struct SegmentRead {
+    segment: Arc<SegmentRef>,
+    places: Vec<Place>,
+    ranges: Vec<Range<u64>>,
 }
 
 /// The place of a batch in a request: partition, then batch.
@@ -47,8 +57,8 @@ type Place = (usize, usize);
 type Found = Result<CachedRange, ReadError>;
 
 impl Reader {
-    pub fn new(cache: Arc<ZoneCache>) -> Self {
-        Self { cache }
+    pub fn new(cache: Arc<ZoneCache>, view: Arc<View>) -> Self {
+        Self { cache, view }
     }
 
     /// Reads several partitions; a failure ends the partition that it is in, no other.
@@ -79,18 +89,26 @@ impl Reader {
         }
     }
 
+    /// By the age of the commit, not of the records: old records that were written just now are read by everyone.
+    fn age(&self, segment: &SegmentRef) -> ReadAge {
+        let age_ms = self.view.log_time() - segment.committed_at;
+        if age_ms <= HOT_MS { ReadAge::Hot } else { ReadAge::Cold }
+    }
+
     async fn read_ranges(&self, partitions: &[ReadPartition]) -> BTreeMap<Place, Found> {
-        let mut by_segment: BTreeMap<WalSegmentId, (Arc<SegmentRef>, Vec<Place>, Vec<Range<u64>>)> = BTreeMap::new();
+        let mut by_segment: BTreeMap<WalSegmentId, SegmentRead> = BTreeMap::new();
         for (number, partition) in partitions.iter().enumerate() {
             for (at, batch) in partition.batches.iter().enumerate() {
-                let entry = by_segment
-                    .entry(batch.segment.id)
-                    .or_insert_with(|| (Arc::clone(&batch.segment), Vec::new(), Vec::new()));
-                entry.1.push((number, at));
-                entry.2.push(byte_range(batch));
+                let read = by_segment.entry(batch.segment.id).or_insert_with(|| SegmentRead {
+                    segment: Arc::clone(&batch.segment),
+                    places: Vec::new(),
+                    ranges: Vec::new(),
+                });
+                read.places.push((number, at));
+                read.ranges.push(byte_range(batch));
             }
         }
-        let reads = by_segment.into_values().map(|(segment, places, ranges)| async move {
+        let reads = by_segment.into_values().map(|SegmentRead { segment, places, ranges }| async move {
             let found = match self.read_segment(&segment, &ranges).await {
                 Ok(found) => found,
                 Err(error) => vec![Err(error); places.len()],
@@ -104,7 +122,8 @@ impl Reader {
     /// Reads ranges that each hold one batch. Bytes that came from the store and do not have their CRC are fetched
     /// once more, in case they went wrong on the way.
     async fn read_segment(&self, segment: &SegmentRef, ranges: &[Range<u64>]) -> Result<Vec<Found>, ReadError> {
-        let found = self.cache.read(segment.id, segment.object_size, ranges).await;
+        let age = self.age(segment);
+        let found = self.cache.read(segment.id, segment.object_size, ranges, age).await;
         let mut found = found.inspect_err(|error| report(segment, error))?;
         let is_bad = |range: &CachedRange| !range.is_own && !crc_is_valid(&range.pieces);
         let bad: Vec<usize> = (0..found.len()).filter(|at| is_bad(&found[*at])).collect();
@@ -112,7 +131,7 @@ impl Reader {
             self.cache.forget(segment.id, &ranges[*at]);
         }
         for at in bad {
-            let again = self.cache.read(segment.id, segment.object_size, &ranges[at..=at]).await;
+            let again = self.cache.read(segment.id, segment.object_size, &ranges[at..=at], age).await;
             if let Some(range) = again.inspect_err(|error| report(segment, error))?.pop() {
                 found[at] = range;
             }

@@ -54,7 +54,7 @@ fn bench_with(freshness: Arc<FakeFreshness>) -> Bench {
     let config = Config { timeout_ms: 300, ..Config::new("memory://") };
     let store = ObjectStorage::open(&config).expect("an in-memory store");
     let cache = Arc::new(ZoneCache::new(store.clone(), LOG, ZoneCacheConfig::default()));
-    let service = FetchService::new(Reader::new(cache), freshness.clone());
+    let service = FetchService::new(Reader::new(cache, Arc::default()), freshness.clone());
     Bench { store, freshness, service, segments: AtomicU64::new(0) }
 }
 

@@ -15,7 +15,6 @@ use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 use serde::Deserialize;
 
-use super::raw::Raw;
 use super::simulated::Simulate;
 
 /// Where the objects are kept.
@@ -25,7 +24,8 @@ pub struct Config {
     /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory` or `memory://`.
     pub url: String,
     /// Endpoint, region, credentials and so on, by the names of crate `object_store` (`aws_endpoint`,
-    /// `aws_access_key_id`...). What is absent is taken from the environment. Values are never shown.
+    /// `aws_access_key_id`...). What is absent is taken from the environment. Values are never shown. A store that
+    /// speaks S3 but knows no CRC64-NVME wants `aws_checksum_algorithm = "sha256"`.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// For one attempt of up to 1 MiB; a larger one has twice this.
@@ -86,6 +86,13 @@ pub enum ConfigError {
     Store(#[from] object_store::Error),
 }
 
+/// A store, and what must be known to use it.
+pub(super) struct Opened {
+    pub(super) store: Box<dyn ObjectStore>,
+    /// Where a PUT carries no checksum that the store verifies.
+    pub(super) verify_size: bool,
+}
+
 /// A url, taken apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Location {
@@ -128,20 +135,20 @@ impl Config {
         }
     }
 
-    pub(super) fn open(&self) -> Result<Raw, ConfigError> {
+    pub(super) fn open(&self) -> Result<Opened, ConfigError> {
         self.check()?;
         match self.url.parse()? {
             Location::S3 { bucket, prefix } => self.open_s3(bucket, prefix),
             Location::Gcs { bucket, prefix } => self.open_gcs(bucket, prefix),
             Location::Azure { container, prefix } => self.open_azure(container, prefix),
             Location::Directory(directory) => open_directory(directory),
-            Location::Memory => Ok(Raw { store: Box::new(InMemory::new()), verify_size: false }),
+            Location::Memory => Ok(Opened { store: Box::new(InMemory::new()), verify_size: false }),
         }
     }
 
     /// The checksum travels with the bytes, so on https the payload need not be hashed a second time for the
     /// signature.
-    fn open_s3(&self, bucket: String, prefix: String) -> Result<Raw, ConfigError> {
+    fn open_s3(&self, bucket: String, prefix: String) -> Result<Opened, ConfigError> {
         let options = parsed::<AmazonS3ConfigKey>("s3", &self.options)?;
         let is_plain = options
             .iter()
@@ -158,7 +165,7 @@ impl Config {
         Ok(prefixed(builder.build()?, prefix, false))
     }
 
-    fn open_gcs(&self, bucket: String, prefix: String) -> Result<Raw, ConfigError> {
+    fn open_gcs(&self, bucket: String, prefix: String) -> Result<Opened, ConfigError> {
         let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(no_retries());
         for (key, value) in parsed::<GoogleConfigKey>("gs", &self.options)? {
             builder = builder.with_config(key, value);
@@ -166,7 +173,7 @@ impl Config {
         Ok(prefixed(builder.build()?, prefix, true))
     }
 
-    fn open_azure(&self, container: String, prefix: String) -> Result<Raw, ConfigError> {
+    fn open_azure(&self, container: String, prefix: String) -> Result<Opened, ConfigError> {
         let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(no_retries());
         for (key, value) in parsed::<AzureConfigKey>("az", &self.options)? {
             builder = builder.with_config(key, value);
@@ -175,19 +182,19 @@ impl Config {
     }
 }
 
-fn open_directory(directory: PathBuf) -> Result<Raw, ConfigError> {
+fn open_directory(directory: PathBuf) -> Result<Opened, ConfigError> {
     if let Err(source) = std::fs::create_dir_all(&directory) {
         return Err(ConfigError::Directory { directory, source });
     }
     let store = LocalFileSystem::new_with_prefix(&directory)?.with_fsync(true);
-    Ok(Raw { store: Box::new(store), verify_size: true })
+    Ok(Opened { store: Box::new(store), verify_size: true })
 }
 
-fn prefixed(store: impl ObjectStore, prefix: String, verify_size: bool) -> Raw {
+fn prefixed(store: impl ObjectStore, prefix: String, verify_size: bool) -> Opened {
     if prefix.is_empty() {
-        return Raw { store: Box::new(store), verify_size };
+        return Opened { store: Box::new(store), verify_size };
     }
-    Raw { store: Box::new(PrefixStore::new(store, prefix)), verify_size }
+    Opened { store: Box::new(PrefixStore::new(store, prefix)), verify_size }
 }
 
 /// The layer above retries, where it is counted and bounded.
@@ -243,12 +250,12 @@ mod tests {
         for (name, value) in [("aws_region", "eu-west-1"), ("aws_access_key_id", "a"), ("aws_secret_access_key", "b")] {
             s3.options.insert(name.to_owned(), value.to_owned());
         }
-        assert!(s3.open().is_ok_and(|raw| !raw.verify_size));
+        assert!(s3.open().is_ok_and(|opened| !opened.verify_size));
         let mut azure = Config::new("az://container");
         for (name, value) in [("azure_storage_account_name", "a"), ("azure_storage_account_key", "YQ==")] {
             azure.options.insert(name.to_owned(), value.to_owned());
         }
-        assert!(azure.open().is_ok_and(|raw| raw.verify_size));
+        assert!(azure.open().is_ok_and(|opened| opened.verify_size));
     }
 
     #[test]

@@ -29,8 +29,10 @@ pub use metered::{LATENCY_BUCKETS_MS, OperationCounts, StoreStats};
 pub use request::{ListedObject, Operation};
 pub use simulated::{Profile, Simulate};
 
+use config::Opened;
 use faults::Faulty;
 use metered::Metered;
+use raw::Raw;
 use request::{Failure, Layer, Reply, Request};
 use retrying::Retrying;
 use simulated::Simulated;
@@ -70,7 +72,8 @@ impl ObjectStorage {
     pub fn open(config: &Config) -> Result<Self, ConfigError> {
         let stats = Arc::<StoreStats>::default();
         let faults = FaultHandle::default();
-        let mut layer: Box<dyn Layer> = Box::new(config.open()?);
+        let Opened { store, verify_size } = config.open()?;
+        let mut layer: Box<dyn Layer> = Box::new(Raw { store, verify_size, stats: Arc::clone(&stats) });
         layer = Box::new(Faulty { inner: layer, faults: faults.clone() });
         if let Some(simulate) = config.simulate {
             layer = Box::new(Simulated::new(layer, simulate, rand::random()));

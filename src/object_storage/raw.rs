@@ -1,17 +1,22 @@
 //! The lowest layer: one request becomes one call to the cloud, and its error one of ours.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 
-use super::request::{Failure, Layer, ListedObject, Reply, Request};
+use super::metered::StoreStats;
+use super::request::{Failure, Layer, ListedObject, Operation, Reply, Request};
 
 /// A store of crate `object_store`, with its own retries off.
 pub(super) struct Raw {
     pub(super) store: Box<dyn ObjectStore>,
     /// Where a PUT carries no checksum that the store verifies: ask for the size afterwards.
     pub(super) verify_size: bool,
+    /// Asking for the size is billed as well.
+    pub(super) stats: Arc<StoreStats>,
 }
 
 #[async_trait]
@@ -39,6 +44,7 @@ impl Raw {
         let options = PutOptions::from(PutMode::Overwrite);
         self.store.put_opts(path, payload, options).await.map_err(failure)?;
         if self.verify_size {
+            self.stats.of(Operation::Head).count_attempt();
             let stored = self.head(path).await.map_err(|e| Failure::Unknown(format!("not verified: {e}")))?;
             if stored != size {
                 return Err(Failure::Unknown(format!("{stored} bytes are stored of {size}")));

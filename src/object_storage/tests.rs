@@ -1,5 +1,8 @@
 //! The whole stack on the in-memory and the local store, well and with faults.
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
 use super::*;
 
 fn quick(url: &str) -> Config {
@@ -38,7 +41,10 @@ async fn the_memory_store_keeps_objects() {
 async fn a_directory_keeps_objects() {
     let directory = tempfile::tempdir().expect("a directory");
     let url = format!("file://{}", directory.path().join("made/on/open").display());
-    check_operations(&ObjectStorage::open(&quick(&url)).expect("opened")).await;
+    let store = ObjectStorage::open(&quick(&url)).expect("opened");
+    check_operations(&store).await;
+    let heads = store.stats().counts(Operation::Head);
+    assert_eq!(heads.attempts - heads.requests, 3, "each PUT is verified by its size");
 }
 
 #[tokio::test]
@@ -97,4 +103,36 @@ fn fault_rules_are_read_from_json() {
     let expected =
         FaultRule { operation: None, key_contains: None, fault: Fault::DelayMs(300), times: None, for_ms: Some(1000) };
     assert_eq!(rule, Some(expected));
+}
+
+/// Plays S3 for one PUT: gives back the request as it came.
+async fn answer_one_put(listener: TcpListener, body: &str) -> String {
+    let (mut socket, _) = listener.accept().await.expect("a connection");
+    let mut request = Vec::new();
+    while !request.ends_with(body.as_bytes()) {
+        assert!(socket.read_buf(&mut request).await.expect("bytes") > 0, "the request is cut short");
+    }
+    socket.write_all(b"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 0\r\n\r\n").await.expect("answered");
+    String::from_utf8(request).expect("text").to_lowercase()
+}
+
+#[tokio::test]
+async fn a_put_to_s3_carries_its_checksum() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let mut config = quick("s3://bucket/prefix");
+    for (name, value) in [
+        ("aws_endpoint", format!("http://{}", listener.local_addr().expect("bound"))),
+        ("aws_region", "eu-west-1".to_owned()),
+        ("aws_access_key_id", "id".to_owned()),
+        ("aws_secret_access_key", "secret".to_owned()),
+    ] {
+        config.options.insert(name.to_owned(), value);
+    }
+    let store = ObjectStorage::open(&config).expect("opened");
+    let (request, put) = tokio::join!(answer_one_put(listener, "abcdef"), store.put("log/wal/1", parts()));
+    assert_eq!(put, Ok(()));
+    assert!(request.starts_with("put /bucket/prefix/log/wal/1 "), "{request}");
+    assert!(request.contains("x-amz-checksum-crc64nvme: "), "{request}");
+    assert!(!request.contains("if-none-match"), "{request}");
+    assert_eq!(store.stats().counts(Operation::Head).attempts, 0, "the checksum was verified by the store");
 }

@@ -25,14 +25,29 @@ pub struct ZoneCacheConfig {
     pub block_bytes: u32,
     /// An object of at most this size is fetched whole.
     pub whole_object_bytes: u64,
-    /// GETs at a time.
-    pub gets_max: usize,
+    /// GETs at a time for readers near the end of their partitions.
+    pub hot_gets_max: usize,
+    /// GETs at a time for those that lag behind.
+    pub cold_gets_max: usize,
 }
 
 impl Default for ZoneCacheConfig {
     fn default() -> Self {
-        Self { max_bytes: 512 << 20, block_bytes: 1 << 20, whole_object_bytes: 4 << 20, gets_max: 32 }
+        Self {
+            max_bytes: 512 << 20,
+            block_bytes: 1 << 20,
+            whole_object_bytes: 4 << 20,
+            hot_gets_max: 32,
+            cold_gets_max: 8,
+        }
     }
+}
+
+/// Whose budget of GETs a read takes from, by the age of the commit: a lagging group must not slow the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadAge {
+    Hot,
+    Cold,
 }
 
 /// One range as it was read.
@@ -59,7 +74,8 @@ pub struct ZoneCache {
     log_id: LogId,
     config: ZoneCacheConfig,
     blocks: Blocks,
-    gets: Semaphore,
+    hot_gets: Semaphore,
+    cold_gets: Semaphore,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -98,8 +114,16 @@ impl ZoneCache {
             .build()
             .expect("both capacities are given");
         let blocks = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), DefaultLifecycle::default());
-        let gets = Semaphore::new(config.gets_max.max(1));
-        Self { store, log_id, config, blocks, gets, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self {
+            store,
+            log_id,
+            config,
+            blocks,
+            hot_gets: Semaphore::new(config.hot_gets_max.max(1)),
+            cold_gets: Semaphore::new(config.cold_gets_max.max(1)),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
     }
 
     pub fn counts(&self) -> ZoneCacheCounts {
@@ -130,6 +154,7 @@ impl ZoneCache {
         segment: WalSegmentId,
         object_size: u64,
         ranges: &[Range<u64>],
+        age: ReadAge,
     ) -> Result<Vec<CachedRange>, ReadError> {
         if ranges.iter().any(|r| r.start >= r.end || r.end > object_size) {
             return Err(ReadError::Corrupt("a range outside its object".to_owned()));
@@ -142,7 +167,7 @@ impl ZoneCache {
         {
             wanted = self.numbers(&(0..object_size)).collect();
         }
-        let blocks = self.load(segment, object_size, &wanted).await?;
+        let blocks = self.load(segment, object_size, &wanted, age).await?;
         let block = |number: u32| wanted.binary_search(&number).ok().and_then(|at| blocks[at].as_ref());
         ranges.iter().map(|range| self.collect(range, block)).collect()
     }
@@ -154,6 +179,7 @@ impl ZoneCache {
         segment: WalSegmentId,
         object_size: u64,
         numbers: &[u32],
+        age: ReadAge,
     ) -> Result<Vec<Option<Arc<Block>>>, ReadError> {
         let mut blocks = vec![None; numbers.len()];
         let mut runs: Vec<Vec<(usize, Guard<'_>)>> = Vec::new();
@@ -168,10 +194,18 @@ impl ZoneCache {
                 },
             }
         }
+        // Taken with the guards in hand: who waits for a block waits behind the reader that came first for it.
+        let gets = match age {
+            ReadAge::Hot => &self.hot_gets,
+            ReadAge::Cold => &self.cold_gets,
+        };
         let missed: usize = runs.iter().map(Vec::len).sum();
         self.hits.fetch_add((numbers.len() - missed) as u64, Relaxed);
         self.misses.fetch_add(missed as u64, Relaxed);
-        let loads = runs.into_iter().map(|run| self.load_run(segment, object_size, numbers, run));
+        let loads = runs.into_iter().map(|run| async move {
+            let _turn = gets.acquire().await;
+            self.load_run(segment, object_size, numbers, run).await
+        });
         for (at, block) in try_join_all(loads).await?.into_iter().flatten() {
             blocks[at] = Some(block);
         }
@@ -189,7 +223,6 @@ impl ZoneCache {
         let block_bytes = u64::from(self.config.block_bytes);
         let start = u64::from(run.first().map_or(0, |(at, _)| numbers[*at])) * block_bytes;
         let end = object_size.min(start + run.len() as u64 * block_bytes);
-        let _turn = self.gets.acquire().await;
         let bytes = self.store.get_range(&object_key(self.log_id, segment), start..end).await?;
         let mut loaded = Vec::with_capacity(run.len());
         for ((at, guard), slices) in run.into_iter().zip(cut(&[bytes], self.config.block_bytes)) {
@@ -272,6 +305,8 @@ fn cut(parts: &[Bytes], block_bytes: u32) -> Vec<Vec<(u32, Bytes)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::super::{Config, Fault, FaultRule, Operation};
     use super::*;
     use crate::types::LogPosition;
@@ -295,7 +330,7 @@ mod tests {
     }
 
     async fn check(cache: &ZoneCache, bytes: &[u8], ranges: &[Range<u64>]) {
-        let found = cache.read(SEGMENT, SIZE, ranges).await.expect("read");
+        let found = cache.read(SEGMENT, SIZE, ranges, ReadAge::Hot).await.expect("read");
         for (range, found) in ranges.iter().zip(&found) {
             assert_eq!(found.pieces.concat(), &bytes[range.start as usize..range.end as usize], "{range:?}");
         }
@@ -314,7 +349,7 @@ mod tests {
     async fn a_small_object_is_fetched_whole() {
         let (cache, bytes) = cache(100).await;
         for start in (0..100).step_by(7) {
-            check(&cache, &bytes, &[start..start + 1]).await;
+            check(&cache, &bytes, slice::from_ref(&(start..start + 1))).await;
         }
         assert_eq!(gets(&cache), 1);
     }
@@ -329,11 +364,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_reader_that_goes_away_leaves_its_load_to_the_next() {
+        let (cache, bytes) = cache(0).await;
+        cache.store.faults().set([FaultRule::new(Operation::Get, Fault::Hold).times(1)]);
+        let ranges = [0..50, 60..70];
+        let mut gone = Box::pin(check(&cache, &bytes, &ranges));
+        assert!(futures::poll!(&mut gone).is_pending());
+        let mut next = Box::pin(check(&cache, &bytes, &ranges));
+        assert!(futures::poll!(&mut next).is_pending());
+        drop(gone);
+        next.await;
+    }
+
+    #[tokio::test]
     async fn a_failed_load_is_not_kept() {
         let (cache, bytes) = cache(0).await;
         cache.store.faults().set([FaultRule::new(Operation::Get, Fault::NotFound).times(1)]);
-        assert_eq!(cache.read(SEGMENT, SIZE, std::slice::from_ref(&(0..5))).await.err(), Some(ReadError::NotFound));
-        check(&cache, &bytes, std::slice::from_ref(&(0..5))).await;
+        assert_eq!(
+            cache.read(SEGMENT, SIZE, slice::from_ref(&(0..5)), ReadAge::Cold).await.err(),
+            Some(ReadError::NotFound)
+        );
+        check(&cache, &bytes, slice::from_ref(&(0..5))).await;
     }
 
     #[tokio::test]
@@ -342,12 +393,12 @@ mod tests {
         let whole = Bytes::from(bytes.clone());
         cache.insert_written(SEGMENT, &[whole.slice(..3), whole.slice(3..44), whole.slice(44..)]);
         check(&cache, &bytes, &[0..100, 2..5, 43..45, 99..100]).await;
-        let found = cache.read(SEGMENT, SIZE, std::slice::from_ref(&(12..15))).await.expect("read");
+        let found = cache.read(SEGMENT, SIZE, slice::from_ref(&(12..15)), ReadAge::Hot).await.expect("read");
         assert!(found[0].is_own);
         assert_eq!(found[0].pieces[0].as_ptr(), whole[12..].as_ptr());
         assert_eq!(gets(&cache), 0);
         cache.forget(SEGMENT, &(12..15));
-        let found = cache.read(SEGMENT, SIZE, std::slice::from_ref(&(12..15))).await.expect("read");
+        let found = cache.read(SEGMENT, SIZE, slice::from_ref(&(12..15)), ReadAge::Hot).await.expect("read");
         assert!(!found[0].is_own && gets(&cache) == 1);
     }
 
@@ -355,9 +406,12 @@ mod tests {
     async fn a_range_outside_the_object_is_refused() {
         let (cache, _) = cache(100).await;
         for range in [0..101, 5..5, 200..201] {
-            assert!(cache.read(SEGMENT, SIZE, &[range]).await.is_err());
+            assert!(cache.read(SEGMENT, SIZE, slice::from_ref(&range), ReadAge::Hot).await.is_err());
         }
-        assert!(cache.read(SEGMENT, 120, std::slice::from_ref(&(0..110))).await.is_err(), "the object is shorter");
+        assert!(
+            cache.read(SEGMENT, 120, slice::from_ref(&(0..110)), ReadAge::Hot).await.is_err(),
+            "the object is shorter"
+        );
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::active_segment::{ActiveSegment, PendingAnswer, PendingBatch, RolledSegment};
-use super::answers::{BatchResult, Rejected, result_of, slots};
+use super::answers::{BatchResult, Rejected, Slot, result_of, slots};
 use super::commit_log::{CommitError, CommitLog};
 use super::follows::{Follows, Stream};
 use super::roll::{PutBudget, Roll, RollLimits, is_full, should_roll};
@@ -207,7 +207,7 @@ impl ProduceService {
         async move { results.await.unwrap_or_else(|_| vec![Err(Rejected::UNKNOWN); count]) }
     }
 
-    fn push(&self, intake: &mut Intake, batch: BatchToAppend, slot: super::answers::Slot, now: Instant) {
+    fn push(&self, intake: &mut Intake, batch: BatchToAppend, slot: Slot, now: Instant) {
         let BatchToAppend { partition, header, bytes } = batch;
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -304,7 +304,9 @@ impl ProduceService {
         }
         // Commits are answered by tasks of their own; all bytes are given back when the last one was.
         let all = permits(self.config.inflight_max_bytes);
-        let _ = timeout(self.config.commit_timeout * 2, self.room.acquire_many(all)).await;
+        if timeout(self.config.commit_timeout * 2, self.room.acquire_many(all)).await.is_err() {
+            tracing::warn!("requests are still held at the end of Produce; their clients get no answer");
+        }
         self.is_drained.send_replace(true);
     }
 

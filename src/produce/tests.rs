@@ -1,30 +1,34 @@
 //! The service over the in-memory store and a log that is played by the test.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
 
 use super::*;
 use crate::diskless_coordinator::command::CommitSegment;
 use crate::diskless_coordinator::outcome::{BatchOutcome, Outcome, Placed, Refusal};
-use crate::object_storage::zone_cache::{ZoneCache, ZoneCacheConfig};
+use crate::object_storage::zone_cache::{ReadAge, ZoneCache, ZoneCacheConfig};
 use crate::object_storage::{self, Fault, FaultRule, ObjectStorage, Operation};
 use crate::record_batch::BatchHeader;
 use crate::record_batch::testing::BatchBuilder;
 use crate::tasks::Tasks;
 use crate::types::{ErrorCode, LogId, LogPosition, TopicId, TopicPartition};
-
-use std::sync::Arc;
-use std::time::Duration;
+use crate::wal_segment::BatchMeta;
 
 const LOG: LogId = LogId([7; 16]);
 /// In the key of the second segment only.
 const SECOND: &str = "-00000001";
 
-/// A log that accepts everything, unless it was told what to answer.
+/// A log that accepts everything, unless it was told what to answer or to keep sequences.
 struct FakeLog {
+    /// The next sequence of each producer, kept as the log does; `None` accepts anything.
+    sequences: Mutex<Option<HashMap<(TopicPartition, i64), i32>>>,
     /// Commits in the order of `submit`.
     commits: Mutex<Vec<CommitSegment>>,
     ends: Mutex<HashMap<TopicPartition, i64>>,
@@ -40,7 +44,10 @@ impl FakeLog {
         let mut ends = self.ends.lock();
         let outcomes = commit.partitions.iter().map(|partition| {
             let end = ends.entry(partition.partition).or_default();
-            let place = |meta: &crate::wal_segment::BatchMeta| {
+            let place = |meta: &BatchMeta| {
+                if !self.accepts(partition.partition, meta) {
+                    return BatchOutcome::Rejected(ErrorCode::OutOfOrderSequenceNumber);
+                }
                 let placed = Placed { base_offset: *end, log_append_time: -1, log_start_offset: 0 };
                 *end += i64::from(meta.last_offset_delta) + 1;
                 BatchOutcome::Accepted(placed)
@@ -48,6 +55,22 @@ impl FakeLog {
             partition.batches.iter().map(place).collect()
         });
         Ok(Outcome::Committed(outcomes.collect()))
+    }
+
+    fn accepts(&self, partition: TopicPartition, meta: &BatchMeta) -> bool {
+        let mut sequences = self.sequences.lock();
+        let Some(sequences) = sequences.as_mut() else {
+            return true;
+        };
+        let is_accepted = match sequences.get(&(partition, meta.producer_id)) {
+            Some(next) => *next == meta.base_sequence,
+            None => !meta.follows || meta.base_sequence == 0,
+        };
+        if is_accepted {
+            let next = meta.base_sequence + i32::try_from(meta.last_offset_delta).expect("small") + 1;
+            sequences.insert((partition, meta.producer_id), next);
+        }
+        is_accepted
     }
 }
 
@@ -86,6 +109,7 @@ fn bench(config: Config) -> Bench {
     let store = ObjectStorage::open(&store_config).expect("an in-memory store");
     let cache = Arc::new(ZoneCache::new(store.clone(), LOG, ZoneCacheConfig::default()));
     let log = Arc::new(FakeLog {
+        sequences: Mutex::default(),
         commits: Mutex::default(),
         ends: Mutex::default(),
         answer: Mutex::default(),
@@ -146,7 +170,11 @@ async fn batches_are_answered_with_their_place_and_are_in_the_cache() {
     assert_eq!(bench.results(vec![batch(1, 5, 2)]).await, [Ok(4)]);
     let commit = bench.log.commits.lock()[0].clone();
     assert_eq!((commit.segment.birth, commit.segment.epoch), (LogPosition(100), LogPosition(3)));
-    let found = bench.cache.read(commit.segment, commit.object_size, &[0..commit.object_size]).await.expect("cached");
+    let found = bench
+        .cache
+        .read(commit.segment, commit.object_size, std::slice::from_ref(&(0..commit.object_size)), ReadAge::Hot)
+        .await
+        .expect("cached");
     let index = crate::wal_segment::read_object(&found[0].pieces.concat()).expect("a segment");
     assert_eq!(index.partitions, commit.partitions);
     assert_eq!(bench.store.stats().counts(Operation::Get).requests, 0);
@@ -273,4 +301,45 @@ async fn shutdown_answers_what_was_taken_in_and_refuses_the_rest() {
 async fn a_request_without_batches_is_answered_at_once() {
     let bench = bench(Config::default());
     assert_eq!(bench.results(vec![]).await, []);
+}
+
+/// Each producer sends its batches in order and never again: whatever uploads fail, what is accepted of it must be a
+/// gapless beginning, and each answer must be what the log said.
+async fn check_gapless(seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bench = bench(Config { max_bytes: 300, upload_timeout: Duration::from_millis(200), ..Config::default() });
+    *bench.log.sequences.lock() = Some(HashMap::new());
+    let mut next = [0; 4];
+    let mut answers = Vec::new();
+    for _ in 0..60 {
+        let fault = [Fault::ErrorBefore, Fault::ErrorAfter, Fault::Refused, Fault::DelayMs(3)][rng.random_range(0..4)];
+        if rng.random_bool(0.3) {
+            bench.store.faults().set([FaultRule::new(Operation::Put, fault).times(1)]);
+        }
+        let producer = rng.random_range(0..next.len());
+        let sent = bench.append(vec![batch(0, producer as i64, next[producer])]).await;
+        answers.push((producer, next[producer], sent));
+        next[producer] += 2;
+        if rng.random_bool(0.3) {
+            tokio::time::sleep(Duration::from_millis(rng.random_range(0..8))).await;
+        }
+    }
+    bench.service.shutdown().await;
+    let mut accepted = [0; 4];
+    let mut by_offset = Vec::new();
+    for (producer, sequence, answer) in answers {
+        if let [Ok(offset)] = offsets(answer.await)[..] {
+            assert_eq!(accepted[producer], sequence, "seed {seed}: a gap in what was accepted of producer {producer}");
+            accepted[producer] = sequence + 2;
+            by_offset.push(offset);
+        }
+    }
+    let expected: Vec<i64> = (0..).step_by(2).take(by_offset.len()).collect();
+    assert_eq!(by_offset, expected, "seed {seed}: offsets follow the order of the calls");
+}
+
+#[tokio::test]
+async fn r3_what_is_accepted_of_a_producer_has_no_gaps_whatever_fails() {
+    let seed = u64::from(rand::random::<u32>());
+    futures::future::join_all((0..20).map(|n| check_gapless(seed + n))).await;
 }

@@ -79,6 +79,12 @@ impl Reader {
         partitions.iter().enumerate().map(serve).collect()
     }
 
+    /// Memory that bytes of an object of this size hold, at most, where they are few.
+    pub(super) fn held_bytes(&self, object_size: u64) -> u64 {
+        let config = self.cache.config();
+        object_size.min(config.whole_object_bytes.max(u64::from(config.block_bytes)))
+    }
+
     /// The stored bytes of one batch, in one piece.
     pub async fn read_stored(&self, batch: &BatchCoordinate) -> Result<Bytes, ReadError> {
         let mut found = self.read_segment(&batch.segment, std::slice::from_ref(&byte_range(batch))).await?;

@@ -126,6 +126,10 @@ impl ZoneCache {
         }
     }
 
+    pub fn config(&self) -> &ZoneCacheConfig {
+        &self.config
+    }
+
     pub fn counts(&self) -> ZoneCacheCounts {
         ZoneCacheCounts {
             hits: self.hits.load(Relaxed),

@@ -36,9 +36,9 @@ pub(super) fn plan(
     plan
 }
 
-/// Cuts a plan where it touches too many objects. A slice of a segment keeps the memory of the whole GET that it came
-/// with, so an answer of small batches out of many segments would hold far more than its own size. `cost(object_size)`
-/// is what one segment holds; the first is always kept.
+/// Cuts a plan where it touches too many objects. A slice keeps the memory of the whole block that it was cut from, so
+/// an answer of small batches out of many segments would hold far more than its own size. `cost(object_size)` is what
+/// one segment holds; the first is always kept.
 pub(super) fn bound_held_bytes(
     plan: &mut [Vec<BatchCoordinate>],
     start: usize,

@@ -79,10 +79,9 @@ impl Reader {
         partitions.iter().enumerate().map(serve).collect()
     }
 
-    /// Memory that bytes of an object of this size hold, at most, where they are few.
+    /// Memory that a few bytes of an object of this size hold, at most.
     pub(super) fn held_bytes(&self, object_size: u64) -> u64 {
-        let config = self.cache.config();
-        object_size.min(config.whole_object_bytes.max(u64::from(config.block_bytes)))
+        object_size.min(u64::from(self.cache.config().block_bytes))
     }
 
     /// The stored bytes of one batch, in one piece.

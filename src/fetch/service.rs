@@ -15,7 +15,7 @@ use super::reader::{PartitionBytes, ReadPartition, Reader};
 use crate::diskless_coordinator::view::{Bounds, PartitionListener, PartitionView};
 use crate::types::{ErrorCode, Offset};
 
-/// Memory that one answer may keep from being freed, in segments or parts of them.
+/// Memory that one answer may keep from being freed, counted as one block for each segment it touches.
 const MAX_HELD_BYTES: u64 = 64 << 20;
 
 /// What a Fetch asks for, of diskless partitions that exist and may be read.

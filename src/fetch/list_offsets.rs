@@ -75,7 +75,7 @@ pub async fn list_offsets(
     if freshness.barrier().await.is_err() {
         return vec![ListedOffset::failed(ErrorCode::OffsetNotAvailable); asked.len()];
     }
-    let answers = asked.iter().map(|(view, spec)| list_one(reader, view, *spec));
+    let answers: Vec<_> = asked.iter().map(|(view, spec)| list_one(reader, view, *spec)).collect();
     stream::iter(answers).buffered(SEARCHES_AT_ONCE).collect().await
 }
 

@@ -326,3 +326,15 @@ async fn offsets_are_not_listed_without_a_barrier() {
     let listed = list_offsets(&*bench.freshness, bench.service.reader(), &asked).await;
     assert_eq!(listed[0].error, ErrorCode::OffsetNotAvailable);
 }
+
+#[tokio::test]
+async fn answers_can_be_made_on_any_thread() {
+    fn on_any_thread<T: Send + 'static>(_: T) {}
+    let a = view(0);
+    on_any_thread(async move {
+        let bench = bench();
+        bench.service.fetch(&request(&[(&a, 0)], Duration::ZERO, 1)).await;
+        let asked = [(Arc::clone(&a), OffsetSpec::Latest)];
+        list_offsets(&*bench.freshness, bench.service.reader(), &asked).await;
+    });
+}

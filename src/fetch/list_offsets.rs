@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
+use futures::stream;
+
 use super::freshness::Freshness;
 use super::reader::Reader;
 use crate::diskless_coordinator::view::{BatchCoordinate, PartitionView};
@@ -11,6 +14,8 @@ use crate::types::{ErrorCode, Offset, TimestampMs};
 
 /// Batches that are searched for one answer. More are needed only where headers claim timestamps that no record has.
 const BATCHES_SEARCHED: usize = 64;
+/// Partitions of one request that are searched at a time.
+const SEARCHES_AT_ONCE: usize = 16;
 
 /// Which offset is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,11 +75,8 @@ pub async fn list_offsets(
     if freshness.barrier().await.is_err() {
         return vec![ListedOffset::failed(ErrorCode::OffsetNotAvailable); asked.len()];
     }
-    let mut listed = Vec::with_capacity(asked.len());
-    for (view, spec) in asked {
-        listed.push(list_one(reader, view, *spec).await);
-    }
-    listed
+    let answers: Vec<_> = asked.iter().map(|(view, spec)| list_one(reader, view, *spec)).collect();
+    stream::iter(answers).buffered(SEARCHES_AT_ONCE).collect().await
 }
 
 async fn list_one(reader: &Reader, view: &PartitionView, spec: OffsetSpec) -> ListedOffset {

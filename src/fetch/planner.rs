@@ -1,6 +1,8 @@
 //! Which batches a Fetch is answered with, by KIP-74's limits: one budget over all partitions, one limit for each,
 //! whole batches only, and the first batch of the answer whatever its size, so that a consumer always gets on.
 
+use std::collections::HashSet;
+
 use crate::diskless_coordinator::view::BatchCoordinate;
 
 /// Chooses batches for `count` partitions, beginning at number `start` and going round, so that with a small budget
@@ -32,6 +34,36 @@ pub(super) fn plan(
         }
     }
     plan
+}
+
+/// Cuts a plan where it touches too many objects. A slice keeps the memory of the whole block that it was cut from, so
+/// an answer of small batches out of many segments would hold far more than its own size. `cost(object_size)` is what
+/// one segment holds; the first is always kept.
+pub(super) fn bound_held_bytes(
+    plan: &mut [Vec<BatchCoordinate>],
+    start: usize,
+    max_held_bytes: u64,
+    cost: impl Fn(u64) -> u64,
+) {
+    let mut held = 0;
+    let mut touched = HashSet::new();
+    let count = plan.len();
+    for number in (0..count).map(|n| (start + n) % count) {
+        let batches = &mut plan[number];
+        let mut fits = |batch: &BatchCoordinate| {
+            let cost = cost(batch.segment.object_size);
+            if touched.contains(&batch.segment.id) {
+                return true;
+            }
+            if held > 0 && held + cost > max_held_bytes {
+                return false;
+            }
+            held += cost;
+            touched.insert(batch.segment.id)
+        };
+        let kept = batches.iter().take_while(|batch| fits(batch)).count();
+        batches.truncate(kept);
+    }
 }
 
 fn size(batches: &[BatchCoordinate]) -> usize {
@@ -66,6 +98,28 @@ mod tests {
             log_append_time: false,
         };
         sizes.iter().enumerate().take_while(fits).map(coordinate).collect()
+    }
+
+    fn in_segment(sequence: u32) -> BatchCoordinate {
+        let id = WalSegmentId { birth: LogPosition(1), epoch: LogPosition(0), sequence };
+        let segment = Arc::new(SegmentRef { id, object_size: 1000, committed_at: 0 });
+        BatchCoordinate { segment, ..batches(&[10], 10).remove(0) }
+    }
+
+    #[test]
+    fn an_answer_holds_the_memory_of_a_bounded_number_of_segments() {
+        let kept = |start, max_held_bytes| {
+            let mut plan = vec![
+                vec![in_segment(1), in_segment(2), in_segment(1), in_segment(3)],
+                vec![in_segment(2), in_segment(4)],
+            ];
+            bound_held_bytes(&mut plan, start, max_held_bytes, |size| size.min(400));
+            (plan[0].len(), plan[1].len())
+        };
+        assert_eq!(kept(0, 10_000), (4, 2));
+        assert_eq!(kept(0, 800), (3, 1), "segments that are held anyway cost nothing");
+        assert_eq!(kept(1, 800), (0, 2), "in the order of the plan");
+        assert_eq!(kept(0, 1), (1, 0), "one at least");
     }
 
     /// What is planned of partitions with batches of these sizes.

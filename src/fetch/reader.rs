@@ -79,6 +79,11 @@ impl Reader {
         partitions.iter().enumerate().map(serve).collect()
     }
 
+    /// Memory that a few bytes of an object of this size hold, at most.
+    pub(super) fn held_bytes(&self, object_size: u64) -> u64 {
+        object_size.min(u64::from(self.cache.config().block_bytes))
+    }
+
     /// The stored bytes of one batch, in one piece.
     pub async fn read_stored(&self, batch: &BatchCoordinate) -> Result<Bytes, ReadError> {
         let mut found = self.read_segment(&batch.segment, std::slice::from_ref(&byte_range(batch))).await?;

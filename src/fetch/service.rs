@@ -10,10 +10,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::freshness::Freshness;
-use super::planner::plan;
+use super::planner::{bound_held_bytes, plan};
 use super::reader::{PartitionBytes, ReadPartition, Reader};
 use crate::diskless_coordinator::view::{Bounds, PartitionListener, PartitionView};
 use crate::types::{ErrorCode, Offset};
+
+/// Memory that one answer may keep from being freed, counted as one block for each segment it touches.
+const MAX_HELD_BYTES: u64 = 64 << 20;
 
 /// What a Fetch asks for, of diskless partitions that exist and may be read.
 pub struct FetchRequest {
@@ -68,7 +71,7 @@ impl FetchService {
     pub async fn fetch(&self, request: &FetchRequest) -> Vec<FetchedPartition> {
         let errors = self.check_offsets(request).await;
         let is_immediate = request.has_errors || errors.iter().any(|error| *error != ErrorCode::None);
-        if !is_immediate {
+        if !is_immediate && !request.partitions.is_empty() {
             self.wait(request).await;
         }
         self.read(request, &errors).await
@@ -126,7 +129,8 @@ impl FetchService {
             ErrorCode::None => partitions[number].view.find_batches(partitions[number].fetch_offset, limit),
             _ => Vec::new(),
         };
-        let planned = plan(partitions.len(), turn, request.max_bytes, |number| partitions[number].max_bytes, find);
+        let mut planned = plan(partitions.len(), turn, request.max_bytes, |number| partitions[number].max_bytes, find);
+        bound_held_bytes(&mut planned, turn, MAX_HELD_BYTES, |size| self.reader.held_bytes(size));
         // Taken after the batches were found, so that they cover these; both only move forward.
         let bounds: Vec<Bounds> = partitions.iter().map(|p| p.view.bounds()).collect();
         let reads: Vec<_> = partitions

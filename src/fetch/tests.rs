@@ -203,6 +203,31 @@ async fn a_waiting_fetch_is_woken_by_a_commit() {
     assert_eq!((served(&fetched[0]).len(), served(&fetched[1]).len()), (1, 2));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_wake_up_is_lost_however_commits_and_waits_meet() {
+    let (bench, written) = (bench(), view(0));
+    let batches: Vec<_> = (0..200).map(|_| (&*written, records(1, 0))).collect();
+    let coordinates = bench.write(&batches, false).await;
+    let (a, b) = (view(1), view(2));
+    let (tasks, _failed) = crate::tasks::Tasks::new();
+    let (behind, seen) = (Arc::clone(&a), Arc::new(AtomicU64::new(0)));
+    let read = Arc::clone(&seen);
+    tasks.spawn("commits", async move {
+        for (number, coordinate) in (0..).zip(coordinates) {
+            while read.load(Ordering::Acquire) < number {
+                std::hint::spin_loop();
+            }
+            behind.publish_batches([coordinate]);
+        }
+    });
+    for offset in 0..200 {
+        let fetch = request(&[(&b, 0), (&a, offset)], Duration::from_secs(60), 1);
+        let fetched = tokio::time::timeout(Duration::from_secs(20), bench.service.fetch(&fetch)).await;
+        assert!(fetched.is_ok_and(|f| f[1].bytes > 0), "woken at {offset}");
+        seen.store(u64::try_from(offset + 1).expect("positive"), Ordering::Release);
+    }
+}
+
 #[tokio::test]
 async fn a_fetch_is_answered_when_its_wait_is_over_or_another_partition_has_an_error() {
     let (bench, a) = (bench(), view(0));
@@ -300,4 +325,16 @@ async fn offsets_are_not_listed_without_a_barrier() {
     let asked = [(Arc::clone(&a), OffsetSpec::Latest)];
     let listed = list_offsets(&*bench.freshness, bench.service.reader(), &asked).await;
     assert_eq!(listed[0].error, ErrorCode::OffsetNotAvailable);
+}
+
+#[tokio::test]
+async fn answers_can_be_made_on_any_thread() {
+    fn on_any_thread<T: Send + 'static>(_: T) {}
+    let a = view(0);
+    on_any_thread(async move {
+        let bench = bench();
+        bench.service.fetch(&request(&[(&a, 0)], Duration::ZERO, 1)).await;
+        let asked = [(Arc::clone(&a), OffsetSpec::Latest)];
+        list_offsets(&*bench.freshness, bench.service.reader(), &asked).await;
+    });
 }

@@ -64,6 +64,12 @@ impl FaultRule {
     }
 
     #[must_use]
+    pub fn for_ms(mut self, ms: u64) -> Self {
+        self.for_ms = Some(ms);
+        self
+    }
+
+    #[must_use]
     pub fn for_key(mut self, contains: &str) -> Self {
         self.key_contains = Some(contains.to_owned());
         self

@@ -126,6 +126,10 @@ impl ZoneCache {
         }
     }
 
+    pub fn config(&self) -> &ZoneCacheConfig {
+        &self.config
+    }
+
     pub fn counts(&self) -> ZoneCacheCounts {
         ZoneCacheCounts {
             hits: self.hits.load(Relaxed),
@@ -225,7 +229,12 @@ impl ZoneCache {
         let end = object_size.min(start + run.len() as u64 * block_bytes);
         let bytes = self.store.get_range(&object_key(self.log_id, segment), start..end).await?;
         let mut loaded = Vec::with_capacity(run.len());
-        for ((at, guard), slices) in run.into_iter().zip(cut(&[bytes], self.config.block_bytes)) {
+        let is_shared = run.len() > 1;
+        for ((at, guard), mut slices) in run.into_iter().zip(cut(&[bytes], self.config.block_bytes)) {
+            if is_shared {
+                // Else one block that stays would keep the bytes of all that came with it, uncounted.
+                slices.iter_mut().for_each(|(_, slice)| *slice = Bytes::copy_from_slice(slice));
+            }
             let block = Arc::new(Block { slices, is_own: false });
             // An error means that the block was inserted or removed meanwhile, which is as good.
             let _ = guard.insert(Arc::clone(&block));

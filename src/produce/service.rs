@@ -28,9 +28,13 @@ use crate::wal_segment::{BatchMeta, object_key};
 /// The settings of Produce.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// `diskless.append.buffer.max.bytes`: a segment of this size is rolled.
     pub max_bytes: usize,
+    /// `diskless.append.commit.interval.ms`: a segment is rolled so long after its first byte.
     pub window: Duration,
+    /// `diskless.append.quiet.ms`: it may be rolled so long after its last byte.
     pub quiet: Duration,
+    /// `diskless.append.quiet.bytes`: from this size on it is then rolled without regard to the budget of PUTs.
     pub quiet_bytes: usize,
     /// `diskless.append.inflight.max.bytes`: bytes taken in and not answered.
     pub inflight_max_bytes: usize,

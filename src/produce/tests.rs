@@ -338,7 +338,7 @@ async fn check_gapless(seed: u64) {
     assert_eq!(by_offset, expected, "seed {seed}: offsets follow the order of the calls");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn r3_what_is_accepted_of_a_producer_has_no_gaps_whatever_fails() {
     let seed = u64::from(rand::random::<u32>());
     futures::future::join_all((0..20).map(|n| check_gapless(seed + n))).await;

@@ -57,11 +57,11 @@ pub enum HeaderError {
 impl BatchHeader {
     /// Reads the header at the start of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
-        let header = bytes.first_chunk::<HEADER_SIZE>().ok_or(HeaderError::TooShort(bytes.len()))?;
-        let magic = i8::from_be_bytes(field(header, 16));
-        if magic != MAGIC {
+        // Before the size: a message of an older format may be shorter than a v2 header.
+        if let Some(magic) = bytes.get(16).map(|magic| i8::from_be_bytes([*magic])).filter(|magic| *magic != MAGIC) {
             return Err(HeaderError::Magic(magic));
         }
+        let header = bytes.first_chunk::<HEADER_SIZE>().ok_or(HeaderError::TooShort(bytes.len()))?;
         Ok(Self {
             base_offset: i64::from_be_bytes(field(header, 0)),
             batch_length: i32::from_be_bytes(field(header, 8)),
@@ -143,5 +143,6 @@ mod tests {
         let mut old = batch.to_vec();
         old[16] = 1;
         assert_eq!(BatchHeader::parse(&old), Err(HeaderError::Magic(1)));
+        assert_eq!(BatchHeader::parse(&old[..34]), Err(HeaderError::Magic(1)), "old messages are small");
     }
 }

@@ -3,6 +3,7 @@
 //! What is checked is what the topic actually has, replicas too: Kafka clips `min.insync.replicas` to their number.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -17,6 +18,9 @@ pub const DEFAULT_TOPIC: &str = "__diskless_metadata";
 pub const DEFAULT_REPLICATION_FACTOR: i32 = 3;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// A new topic is known to all brokers only after a while.
+const ATTEMPTS: u32 = 30;
+const ATTEMPT_EVERY: Duration = Duration::from_millis(200);
 
 /// Why the topic could not be created or read.
 #[derive(Debug, thiserror::Error)]
@@ -68,26 +72,41 @@ pub async fn ensure(settings: &KafkaLogSettings, replication_factor: i32) -> Res
 pub async fn describe(settings: &KafkaLogSettings) -> Result<ActualTopic, TopicError> {
     let failed = |reason: String| TopicError::Describe { topic: settings.topic.clone(), reason };
     let admin: AdminClient<DefaultClientContext> = settings.config().create().map_err(|e| failed(e.to_string()))?;
-    let resource = ResourceSpecifier::Topic(&settings.topic);
-    let described = admin.describe_configs([&resource], &options()).await.map_err(|e| failed(e.to_string()))?;
-    let resource = described.into_iter().next().ok_or_else(|| failed("no answer".to_owned()))?;
-    let resource = resource.map_err(|code| failed(code.to_string()))?;
-    let configs = resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect();
-    let (partitions, replicas) = placement(admin, settings.topic.clone()).await.map_err(failed)?;
+    let admin = Arc::new(admin);
+    let (partitions, replicas) = placement(Arc::clone(&admin), settings.topic.clone()).await.map_err(failed)?;
+    let configs = configs(&admin, &settings.topic).await.map_err(failed)?;
     Ok(ActualTopic { partitions, replicas, configs })
 }
 
+/// A broker that has not yet heard of a new topic gives no settings at all, so it is asked again.
+async fn configs(admin: &AdminClient<DefaultClientContext>, topic: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut failure = "the brokers give no settings".to_owned();
+    for _ in 0..ATTEMPTS {
+        let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options()).await;
+        match described.map_err(|e| e.to_string())?.into_iter().next() {
+            Some(Ok(resource)) if !resource.entries.is_empty() => {
+                let entries = resource.entries.into_iter();
+                return Ok(entries.filter_map(|entry| Some((entry.name, entry.value?))).collect());
+            }
+            Some(Err(code)) => failure = code.to_string(),
+            Some(Ok(_)) | None => {}
+        }
+        tokio::time::sleep(ATTEMPT_EVERY).await;
+    }
+    Err(failure)
+}
+
 /// Asks for the topic's partitions until it has a leader. The query blocks, so it runs on a thread of its own.
-async fn placement(admin: AdminClient<DefaultClientContext>, topic: String) -> Result<(usize, usize), String> {
+async fn placement(admin: Arc<AdminClient<DefaultClientContext>>, topic: String) -> Result<(usize, usize), String> {
     let (reply, answer) = oneshot::channel();
     let ask = move || {
         let mut found = Err("it has no leader".to_owned());
-        for _ in 0..30 {
+        for _ in 0..ATTEMPTS {
             found = read_placement(&admin, &topic);
             if found.is_ok() || reply.is_closed() {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(ATTEMPT_EVERY);
         }
         let _ = reply.send(found);
     };

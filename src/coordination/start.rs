@@ -125,10 +125,14 @@ async fn reach(shared: &Shared, stop: &CancellationToken, is_so: impl Fn() -> bo
 /// Begins an empty log (R1), and makes sure that it is the log of the right cluster.
 async fn ensure_genesis(shared: &Shared, stop: &CancellationToken) -> Result<LogId, StartError> {
     let log_id = || shared.view.proxies().log_id;
-    if log_id().is_none() {
-        // Other proxies may do the same at this moment: the first one in the log counts, for all.
+    while log_id().is_none() {
+        // Other proxies may do the same at this moment: the first one in the log counts, for all. An append whose
+        // end is unknown is repeated if nothing shows.
         shared.append_genesis().await?;
-        reach(shared, stop, || log_id().is_some()).await?;
+        let shows = reach(shared, stop, || log_id().is_some());
+        if let Ok(ended) = tokio::time::timeout(shared.settings.timing.append_deadline, shows).await {
+            ended?;
+        }
     }
     let proxies = shared.view.proxies();
     let expected = &shared.settings.upstream_cluster_id;

@@ -5,9 +5,10 @@
 //! on until it shows. Never looks into a record.
 
 mod embedded;
-//K mod kafka;
-//K mod kafka_tail;
-//K pub mod topic;
+mod kafka;
+mod kafka_tail;
+mod kafka_watermarks;
+pub mod topic;
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use tokio::sync::mpsc;
 pub use crate::diskless_coordinator::encoding::LogRecord;
 use crate::types::LogPosition;
 pub use embedded::{EmbeddedLog, LogLocation, WallClock};
-//K pub use kafka::{EndOffset, KafkaLog, KafkaLogSettings};
+pub use kafka::{KafkaLog, KafkaLogSettings};
+pub use kafka_watermarks::EndOffset;
 
 /// How an append that did not visibly succeed ended.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -6,11 +6,14 @@ use parking_lot::Mutex;
 use redb::{Database, TableDefinition};
 
 use super::*;
-use crate::diskless_coordinator::apply::Applied;
-use crate::diskless_coordinator::command::{Command, Proposer};
+use crate::diskless_coordinator::apply::{Applied, apply};
+use crate::diskless_coordinator::checks;
+use crate::diskless_coordinator::command::{Command, CommitSegment, Proposer, TopicConfig};
 use crate::diskless_coordinator::encoding::{LogRecord, encode};
+use crate::diskless_coordinator::state::State;
 use crate::diskless_coordinator::view::View;
-use crate::types::{Endpoint, LogId, LogPosition, ProxyId, TopicId};
+use crate::types::{Endpoint, LogId, LogPosition, ProxyId, TopicId, TopicPartition, WalSegmentId};
+use crate::wal_segment::{BatchMeta, PartitionBatches};
 
 #[derive(Default)]
 struct Heard {
@@ -28,6 +31,27 @@ impl StoreObserver for Heard {
     }
 }
 
+const TOPIC: TopicId = TopicId([5; 16]);
+
+/// The how-manieth commit of a producer that writes one record each time.
+fn commit(n: u8) -> Command {
+    let batch = BatchMeta {
+        byte_length: 100,
+        last_offset_delta: 0,
+        max_timestamp: 5,
+        producer_id: 7,
+        producer_epoch: 0,
+        base_sequence: i32::from(n),
+        follows: false,
+    };
+    let partition = TopicPartition { topic_id: TOPIC, partition: 1 };
+    Command::CommitSegment(CommitSegment {
+        segment: WalSegmentId { birth: LogPosition(2), epoch: LogPosition(1), sequence: u32::from(n) },
+        object_size: 500,
+        partitions: vec![PartitionBatches { partition, batches: vec![batch] }],
+    })
+}
+
 fn log() -> Vec<LogRecord> {
     let commands = [
         Command::Genesis {
@@ -43,9 +67,24 @@ fn log() -> Vec<LogRecord> {
             max_version: 1,
         },
         Command::PendingTopic { name: "orders".to_owned() },
+        Command::PendingTopic { name: "payments".to_owned() },
+        Command::RegisterTopic {
+            name: "payments".to_owned(),
+            topic_id: TOPIC,
+            partitions: 2,
+            leader_epoch: 0,
+            config: TopicConfig { version: 1, ..TopicConfig::default() },
+        },
+        commit(0),
+        commit(1),
+        Command::PendingTopicDropped { name: "orders".to_owned() },
+        Command::PendingTopic { name: "orders".to_owned() },
+        commit(1),
+        commit(2),
     ];
     let record = |(position, command): (i64, &Command)| {
-        let (epoch, counter) = if position < 2 { (LogPosition::NONE, 0) } else { (LogPosition(1), 1) };
+        let (epoch, counter) =
+            if position < 2 { (LogPosition::NONE, 0) } else { (LogPosition(1), position.unsigned_abs() - 1) };
         let proposer = Proposer { proxy: ProxyId(1), epoch, counter, wall_time: 1_000 };
         LogRecord { position: LogPosition(position), append_time_ms: 1_000, bytes: encode(&proposer, command).into() }
     };
@@ -77,30 +116,40 @@ async fn what_was_applied_is_there_after_a_restart() {
     let opened = open(&location, None).expect("opened");
     opened.store.apply(log()).await.expect("it goes on");
     opened.store.close();
-    assert_eq!(*opened.heard.applied.lock(), [LogPosition(0), LogPosition(1), LogPosition(2)]);
+    let last = log()[log().len() - 1].position;
+    assert_eq!(*opened.heard.applied.lock(), (0..=last.0).map(LogPosition).collect::<Vec<_>>());
     let again = open(&location, Some(LogId([1; 16]))).expect("opened again");
-    assert_eq!(again.store.applied_at_open(), LogPosition(2));
+    assert_eq!(again.store.applied_at_open(), last);
     assert_eq!(again.view.proxies().log_id, Some(LogId([1; 16])));
     assert!(again.view.topics().pending.contains("orders"));
+    let topics = again.view.topics();
+    let partitions = &topics.named("payments").expect("it was registered").partitions;
+    assert_eq!(partitions[1].bounds().high_watermark, 3);
+    assert_eq!(partitions[1].find_batches(0, 1_000).len(), 3);
     assert_eq!(again.view.log_time(), 1_000);
     let in_use = open(&location, None).err();
     assert!(matches!(in_use, Some(OpenError::InUse { .. })), "{in_use:?}");
 }
 
 #[tokio::test]
-async fn the_state_that_is_read_back_is_the_state_that_was_written() {
-    let (_dir, path, location) = file();
-    let opened = open(&location, None).expect("opened");
-    opened.store.apply(log()).await.expect("it goes on");
-    opened.store.close();
-    let mut expected = crate::diskless_coordinator::state::State::default();
+async fn i5_the_state_that_is_read_back_is_the_state_that_was_applied_however_it_was_grouped() {
+    let mut expected = State::default();
     for record in log() {
-        let _ = crate::diskless_coordinator::apply::apply(&mut expected, &record).expect("it can be applied");
+        let _ = apply(&mut expected, &record).expect("it can be applied");
     }
-    let database = Database::open(path).expect("the store is closed");
-    let loaded = rows::load(&database).ok().expect("it can be read");
-    assert_eq!(loaded.state, expected);
-    assert_eq!(loaded.state.digest(), expected.digest());
+    for group in [1, 2, 3, 100] {
+        let (_dir, path, location) = file();
+        let opened = open(&location, None).expect("opened");
+        for records in log().chunks(group) {
+            opened.store.apply(records.to_vec()).await.expect("it goes on");
+        }
+        opened.store.close();
+        let database = Database::open(path).expect("the store is closed");
+        let loaded = rows::load(&database).ok().expect("it can be read");
+        assert_eq!(loaded.state, expected);
+        assert_eq!(loaded.state.digest(), expected.digest());
+        assert_eq!(checks::verify(&loaded.state, loaded.segments.iter().map(Arc::as_ref)), Vec::<String>::new());
+    }
 }
 
 #[tokio::test]

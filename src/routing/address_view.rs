@@ -5,7 +5,7 @@
 //! partitions get virtual brokers as leader and replicas. Ids, racks and replica lists are the same in every
 //! answer, only leaders and addresses are the answering zone's.
 //!
-//! Never touches errors of topics, authorized operations, the controller id, or the order and number of entries.
+//! Never touches errors of topics, authorized operations, the controller id, or the order of entries.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use kafka_protocol::messages::{
 };
 
 use super::placement::Placement;
-use crate::diskless_coordinator::view::Topics;
-use crate::types::{Endpoint, ErrorCode, Rack, TopicId, TopicPartition};
+use crate::diskless_coordinator::view::{Proxies, ProxyInfo, Topics};
+use crate::types::{Endpoint, ErrorCode, ProxyId, Rack, TimestampMs, TopicId, TopicPartition, virtual_broker_id};
 use crate::wire::StrBytes;
 
 /// A broker that is a proxy, as clients of one zone see it.
@@ -28,6 +28,18 @@ pub struct VirtualBroker {
     pub rack: Rack,
     /// Of a live proxy of the answering proxy's zone, whichever zone the broker is in.
     pub endpoint: Endpoint,
+}
+
+/// Every listed proxy as clients of `zone` see it (R14): under the address of a live proxy of that zone, its own
+/// where it is one. `own` is the answering proxy's address, the one that is live for certain.
+pub fn virtual_brokers(proxies: &Proxies, now: TimestampMs, zone: &str, own: &Endpoint) -> Vec<VirtualBroker> {
+    let listed = proxies.by_id.iter().filter(|(_, info)| info.is_listed(now));
+    let virtual_broker = |(id, info): (&ProxyId, &ProxyInfo)| VirtualBroker {
+        id: virtual_broker_id(*id),
+        rack: info.zone.clone(),
+        endpoint: if info.zone == zone && info.is_live(now) { info.endpoint.clone() } else { own.clone() },
+    };
+    listed.map(virtual_broker).collect()
 }
 
 /// What clients are told about brokers, by one proxy at one moment.

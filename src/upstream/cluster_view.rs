@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::connection::{Connection, Settings, UpstreamError};
 use super::connector::Connector;
@@ -47,8 +49,16 @@ impl Cluster {
     }
 }
 
-/// One connection, opened when first needed. Held by whoever opens it, so that two do not.
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+/// After a failure to connect, those who ask within this time share it: they must not queue up behind a dead
+/// address, each for its own timeout.
+const RECONNECT_BACKOFF: Duration = Duration::from_millis(250);
+
+/// One address. Locked by whoever opens its connection, so that two do not.
+#[derive(Default)]
+struct Slot {
+    connection: Option<Arc<Connection>>,
+    failed: Option<(Instant, UpstreamError)>,
+}
 
 /// The handle to the upstream cluster, with the proxy's own credential. Clones share the connections.
 #[derive(Clone)]
@@ -65,7 +75,7 @@ struct Inner {
     next: AtomicUsize,
     cluster: ArcSwap<Cluster>,
     /// By address, so that a broker that moved gets a new connection.
-    slots: Mutex<HashMap<Endpoint, Slot>>,
+    slots: Mutex<HashMap<Endpoint, Arc<tokio::sync::Mutex<Slot>>>>,
 }
 
 impl ClusterView {
@@ -163,15 +173,27 @@ impl ClusterView {
     async fn connection(&self, endpoint: &Endpoint) -> Result<Arc<Connection>, UpstreamError> {
         let slot = Arc::clone(self.inner.slots.lock().entry(endpoint.clone()).or_default());
         let mut slot = slot.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| connection.is_usable()) {
+        if let Some(connection) = slot.connection.as_ref().filter(|connection| connection.is_usable()) {
             return Ok(Arc::clone(connection));
         }
+        if let Some((at, error)) = slot.failed.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_BACKOFF) {
+            tracing::trace!(%endpoint, ago_ms = at.elapsed().as_millis(), "connecting failed a moment ago");
+            return Err(error.clone());
+        }
         // Let go of the old one first, so that a failure to reconnect does not keep it.
-        *slot = None;
+        slot.connection = None;
         let inner = &self.inner;
-        let opened = Arc::new(Connection::open(&inner.connector, endpoint, inner.settings, &inner.tasks).await?);
-        *slot = Some(Arc::clone(&opened));
-        Ok(opened)
+        match Connection::open(&inner.connector, endpoint, inner.settings, &inner.tasks).await {
+            Ok(opened) => {
+                let opened = Arc::new(opened);
+                *slot = Slot { connection: Some(Arc::clone(&opened)), failed: None };
+                Ok(opened)
+            }
+            Err(error) => {
+                slot.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 

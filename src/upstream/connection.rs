@@ -131,6 +131,19 @@ impl Connection {
         settings: Settings,
         tasks: &Tasks,
     ) -> Result<Self, UpstreamError> {
+        Self::open_logged_in(connector, endpoint, settings, tasks).await.map_err(|error| match error {
+            // Whatever happened to the greeting, no caller's request was sent yet.
+            UpstreamError::Unknown { broker, reason } => UpstreamError::NotSent { broker, reason },
+            error => error,
+        })
+    }
+
+    async fn open_logged_in(
+        connector: &Connector,
+        endpoint: &Endpoint,
+        settings: Settings,
+        tasks: &Tasks,
+    ) -> Result<Self, UpstreamError> {
         let stream = connector.connect(endpoint).await?;
         let mut connection = Self::start(stream, endpoint.clone(), settings, tasks);
         connection.api_versions = connection.ask_api_versions().await?;
@@ -177,7 +190,11 @@ impl Connection {
 
     /// Whether another request may be tried.
     pub fn is_usable(&self) -> bool {
-        !self.shared.poisoned.is_cancelled() && self.session_ends.is_none_or(|end| Instant::now() < end)
+        !self.shared.poisoned.is_cancelled() && !self.session_is_over()
+    }
+
+    fn session_is_over(&self) -> bool {
+        self.session_ends.is_some_and(|end| Instant::now() >= end)
     }
 
     /// The highest version of a request that the broker, the decoder, our table and the caller know.
@@ -218,7 +235,10 @@ impl Connection {
 
     /// Sends a request and gives the response frame, whose correlation id is right.
     async fn exchange<T: Request>(&self, request: &T, version: i16) -> Result<Bytes, UpstreamError> {
-        if !self.is_usable() {
+        if self.session_is_over() {
+            return Err(self.not_sent("the session is about to end".to_owned()));
+        }
+        if self.shared.poisoned.is_cancelled() {
             return Err(self.not_sent(self.shared.reason()));
         }
         let correlation_id = self.next_correlation_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed) & i32::MAX;
@@ -246,12 +266,13 @@ impl Connection {
         }
     }
 
-    /// Version 3 first. A broker that does not know it answers in version 0, and so it is asked again.
+    /// The newest version first: only it shows features that begin at 0. A broker that does not know a version
+    /// answers in version 0, and is asked again.
     async fn ask_api_versions(&self) -> Result<ApiVersionsResponse, UpstreamError> {
         let named = ApiVersionsRequest::default()
             .with_client_software_name(StrBytes::from_static_str("sidestream"))
             .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
-        for (request, version) in [(&named, 3), (&ApiVersionsRequest::default(), 0)] {
+        for (request, version) in [(&named, 4), (&named, 3), (&ApiVersionsRequest::default(), 0)] {
             let frame = self.exchange(request, version).await?;
             // The header of this response is the oldest in every version: the correlation id alone.
             match parse_upstream_api_versions(version, frame.slice(4..)) {

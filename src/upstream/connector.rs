@@ -167,40 +167,4 @@ impl AsyncWrite for UpstreamStream {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::Protocol;
-
-    #[tokio::test]
-    async fn a_port_nobody_listens_on_is_an_error_with_its_name() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
-        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port };
-        let connector = Connector::new(Security::default(), DEFAULT_CONNECT_TIMEOUT).expect("plaintext");
-        let error = connector.connect(&endpoint).await.expect_err("nobody listens");
-        assert!(error.to_string().contains(&endpoint.to_string()), "{error}");
-    }
-
-    #[test]
-    fn a_missing_ca_file_is_named() {
-        let security =
-            Security { protocol: Protocol::Ssl, ca_file: Some("no/such/file.pem".into()), ..Security::default() };
-        let error = Connector::new(security, DEFAULT_CONNECT_TIMEOUT).err().expect("there is none");
-        assert!(error.to_string().contains("no/such/file.pem"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_peer_that_does_not_speak_tls_fails_within_the_limit() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port };
-        let directory = tempfile::tempdir().expect("a directory");
-        let ca_file = directory.path().join("empty.pem");
-        std::fs::write(&ca_file, "").expect("written");
-        let security = Security { protocol: Protocol::Ssl, ca_file: Some(ca_file), ..Security::default() };
-        assert!(matches!(Connector::new(security, DEFAULT_CONNECT_TIMEOUT), Err(SecurityError::NoRoots)));
-        let plain = Connector::new(Security::default(), Duration::from_millis(50)).expect("plaintext");
-        assert!(plain.connect(&endpoint).await.is_ok());
-    }
-}
+mod tests;

@@ -171,6 +171,20 @@ mod tests {
         assert_eq!(proven.finish(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="), Ok(()));
     }
 
+    /// Made with Python's hashlib and hmac.
+    #[test]
+    fn sha_512_agrees_with_another_implementation() {
+        let exchange = Scram::new(Hash::Sha512, "user", "pencil", "cnonce".to_owned());
+        let (proof, proven) = exchange.prove(b"r=cnonceSERVER,s=c2FsdHk=,i=4096").expect("proves");
+        let expected = "c=biws,r=cnonceSERVER,\
+                        p=tQDtrcmbaBlKdXiEegktn6Pb5EEUQ8tYQUU/bm9aBvbI\
+                        A39dwgdOKF9tq7gBHXpt+xBpOvjGjFzI69sVVy0R0w==";
+        assert_eq!(std::str::from_utf8(&proof), Ok(expected));
+        let answer = "v=gj8zk0XN75w0hIS+aqBDrH+6D2Ki7sYDTh4zrtncg1KP\
+                      r3PhMf5esyKuyO5qSXbtWNbOFnfIJfOgJ+b+EHO5oA==";
+        assert_eq!(proven.finish(answer.as_bytes()), Ok(()));
+    }
+
     #[test]
     fn a_server_that_does_not_know_the_password_is_refused() {
         for (answer, expected) in [

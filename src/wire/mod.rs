@@ -1,6 +1,6 @@
 //! Kafka's wire format: bytes in, values out. Everything that a peer sent is hostile until it is checked here.
 //!
-//! - Control-plane messages are decoded with `kafka-protocol`, but only after [`schema`] has walked the whole
+//! - Control-plane messages are decoded with `kafka-protocol`, but only after `schema` has walked the whole
 //!   body: that crate allocates what a length field says, and an allocation failure cannot be caught.
 //! - The hot paths (Produce, Fetch) have readers and encoders of their own that never copy record bytes.
 //! - [`api_versions`] says which versions we speak and who answers what.

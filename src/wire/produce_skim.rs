@@ -293,7 +293,7 @@ impl ProduceSkim {
     }
 
     fn required_length(&self, value: u32, bytes: u8) -> Result<usize, WireError> {
-        self.length(value, bytes)?.ok_or(WireError::Null { field: self.field() })
+        self.length(value, bytes)?.ok_or_else(|| WireError::Null { field: self.field() })
     }
 
     /// A length or count that the rest of the body can hold.

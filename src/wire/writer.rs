@@ -32,7 +32,8 @@ pub(super) fn put_null(out: &mut BytesMut, flexible: bool) {
 
 /// A string, cut at the longest length that a reader accepts.
 pub(super) fn put_string(out: &mut BytesMut, flexible: bool, text: &str) {
-    let text = &text[..text.floor_char_boundary(i16::MAX as usize)];
+    let longest = (0..=text.len().min(i16::MAX as usize)).rev().find(|end| text.is_char_boundary(*end));
+    let text = &text[..longest.unwrap_or(0)];
     if flexible {
         put_length(out, true, text.len());
     } else {

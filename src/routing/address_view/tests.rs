@@ -7,7 +7,7 @@ use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest, TopicName};
 
 use super::*;
-use crate::types::ProxyId;
+use crate::types::LogPosition;
 use crate::wire::{decode_response_frame, encode_response};
 
 const DISKLESS: TopicId = TopicId([1; 16]);
@@ -195,4 +195,33 @@ fn described_partitions_forget_the_shadow_topics_replicas() {
     assert_eq!((&diskless.eligible_leader_replicas, &diskless.last_known_elr), (&None, &None));
     assert_eq!(diskless.replica_nodes, diskless.isr_nodes);
     assert_eq!(response.topics[1], topic(CLASSIC));
+}
+
+#[test]
+fn no_virtual_broker_leads_out_of_the_zone() {
+    let proxy = |zone: &str, port: u16, last_heard: TimestampMs| ProxyInfo {
+        epoch: LogPosition(0),
+        zone: zone.to_owned(),
+        endpoint: Endpoint { host: format!("zone-{zone}"), port },
+        last_heard,
+        closed: false,
+    };
+    let by_id = BTreeMap::from([
+        (ProxyId(1), proxy("a", 1, 1_000_000)),
+        (ProxyId(2), proxy("a", 2, 1_000_000)),
+        (ProxyId(3), proxy("a", 3, 900_000)),
+        (ProxyId(4), proxy("b", 4, 1_000_000)),
+        (ProxyId(5), proxy("b", 5, 0)),
+    ]);
+    let proxies = Proxies { by_id, ..Proxies::default() };
+    let own = Endpoint { host: "zone-a".to_owned(), port: 1 };
+    let brokers = virtual_brokers(&proxies, 1_000_000, "a", &own);
+    let seen: Vec<_> = brokers.iter().map(|b| (b.id, b.rack.as_str(), b.endpoint.to_string())).collect();
+    let expected = [
+        (100_001, "a", "zone-a:1".to_owned()),
+        (100_002, "a", "zone-a:2".to_owned()),
+        (100_003, "a", "zone-a:1".to_owned()),
+        (100_004, "b", "zone-a:1".to_owned()),
+    ];
+    assert_eq!(seen, expected, "the dead one and the other zone's get our address, the forgotten one is gone");
 }

@@ -74,8 +74,15 @@ async fn a_close_after_the_request_leaves_its_outcome_unknown() {
 }
 
 #[tokio::test]
+async fn a_broken_greeting_is_not_a_sent_request() {
+    let (connection, _tasks) = open(Security::default(), Settings::default(), |_| Act::Close).await;
+    let error = connection.err().expect("closed");
+    assert!(!error.may_have_been_carried_out(), "{error}");
+}
+
+#[tokio::test]
 async fn a_missing_answer_is_unknown_and_poisons() {
-    let settings = Settings { request_timeout: Duration::from_millis(300), ..Settings::default() };
+    let settings = Settings { request_timeout: Duration::from_secs(1), ..Settings::default() };
     let script = |asked: &Asked| versions(asked).unwrap_or(Act::Silence);
     let (connection, _tasks) = open(Security::default(), settings, script).await;
     let connection = connection.expect("opens");
@@ -111,7 +118,7 @@ async fn answers_out_of_order_or_over_the_limit_or_unreadable_poison() {
 #[tokio::test]
 async fn an_older_broker_is_asked_again_in_version_0() {
     let (connection, _tasks) = plain(|asked| match asked.header.api_version {
-        3 => Act::Answer(unsupported_version_answer(asked.header.correlation_id)),
+        3 | 4 => Act::Answer(unsupported_version_answer(asked.header.correlation_id)),
         _ => asked.answer::<ApiVersionsRequest>(&offers(OFFERED)),
     })
     .await;

@@ -68,6 +68,15 @@ async fn a_reader_beyond_the_end_learns_that_records_are_lost() {
 }
 
 #[tokio::test]
+async fn neither_a_description_nor_an_append_creates_the_topic() {
+    let Some(settings) = settings("absent").await else { return };
+    let absent = KafkaLogSettings { topic: format!("{}_not", settings.topic), ..settings };
+    let append = KafkaLog::open(absent.clone()).expect("a client").append(b"one".to_vec());
+    assert!(topic::describe(&absent).await.is_err());
+    assert!(append.await.is_err());
+}
+
+#[tokio::test]
 async fn two_proxies_serve_from_one_topic() {
     let Some(kafka) = settings("proxies").await else { return };
     let (tasks, _failures) = Tasks::new();

@@ -15,6 +15,7 @@ use crate::diskless_coordinator::apply::{Answer, Applied};
 use crate::diskless_coordinator::command::{Command, Proposer};
 use crate::diskless_coordinator::encoding::{FORMAT_VERSION, encode};
 use crate::diskless_coordinator::outcome::{Outcome, Refusal};
+use crate::diskless_coordinator::rules::log_time::CLOCK_TOLERANCE_MS;
 use crate::diskless_coordinator::view::View;
 use crate::metadata_log::{AppendError, Appending, LogError, MetadataLog};
 use crate::metadata_store::StoreObserver;
@@ -218,6 +219,9 @@ impl StoreObserver for Shared {
             let Some(answer) = &applied.answer else { continue };
             if let Outcome::Refused(refusal) = &answer.outcome {
                 self.stats.add_refusal(refusal);
+            }
+            if answer.proposer.wall_time.saturating_add(CLOCK_TOLERANCE_MS) <= applied.time {
+                self.stats.clock_cut_offs.fetch_add(1, Ordering::Relaxed);
             }
             self.take_answer(applied.position, answer);
         }

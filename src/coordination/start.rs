@@ -29,7 +29,11 @@ impl Coordination {
         let observer = Arc::clone(&shared);
         let store = MetadataStore::open(&shared.settings.store, found, Arc::clone(&shared.view), observer)?;
         let store = Arc::new(store);
-        let tail = tail_after(&shared, store.applied_at_open(), start, end)?;
+        let applied = store.applied_at_open();
+        if found.is_none() && store.log_id().is_some() {
+            return Err(StartError::LogLost { applied, end });
+        }
+        let tail = tail_after(&shared, applied, start, end)?;
         tasks.spawn("metadata-log-follow", follow(Arc::clone(&shared), Arc::clone(&store), tail, stop.clone()));
         tasks.spawn("coordination", supervisor::run(Arc::clone(&shared), watched, stop.clone()));
         reach(&shared, &stop, || shared.applied_now() >= LogPosition(end.0 - 1)).await?;

@@ -16,6 +16,8 @@ pub struct CoordinationStats {
     pub applied: AtomicU64,
     /// Wall time minus log time at the last applied record, in milliseconds.
     pub apply_lag_ms: AtomicI64,
+    /// Records whose proposer's clock was so far behind log time that it held it back (R2): some clock is wrong.
+    pub clock_cut_offs: AtomicU64,
     refused: [AtomicU64; Refusal::KINDS.len()],
 }
 

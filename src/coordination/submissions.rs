@@ -200,3 +200,6 @@ impl Submissions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

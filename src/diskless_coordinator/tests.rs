@@ -95,14 +95,14 @@ impl Log {
     }
 
     fn raw(&mut self, proxy: usize, epoch: LogPosition, counter: u64, command: &Command) -> Outcome {
-        let proxy = ProxyId(u32::try_from(proxy).unwrap());
+        let proxy = ProxyId(u32::try_from(proxy).expect("few proxies"));
         let proposer = Proposer { proxy, epoch, counter, wall_time: self.now };
         let applied = self.append(encode(&proposer, command));
         applied.answer.expect("it is a command").outcome
     }
 
     fn append(&mut self, bytes: Vec<u8>) -> Applied {
-        let position = LogPosition(i64::try_from(self.records.len()).unwrap());
+        let position = LogPosition(i64::try_from(self.records.len()).expect("few records"));
         let record = LogRecord { position, append_time_ms: self.now, bytes: bytes.into() };
         let applied = apply(&mut self.state, &record).expect("the record can be applied");
         self.records.push(record);
@@ -469,7 +469,7 @@ proptest! {
     fn i1_i5_i6_hold_in_any_history(steps in proptest::collection::vec(step(), 1..80)) {
         let mut log = Log::with_topic();
         for (n, step) in steps.into_iter().enumerate() {
-            run(&mut log, step, u32::try_from(n).unwrap() + 1);
+            run(&mut log, step, u32::try_from(n).expect("few steps") + 1);
         }
         log.verify();
         let mut again = State::default();

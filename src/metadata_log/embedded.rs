@@ -200,8 +200,10 @@ fn read_groups(log: &Shared, from: LogPosition, groups: &mpsc::Sender<Result<Vec
             log.moved.wait_for(&mut end, TAIL_IDLE);
             continue;
         }
+        // Never beyond the end that is announced: a transaction is visible a moment before its writer says so.
+        let announced = *end;
         drop(end);
-        if read_group(log, &mut next, groups).is_break() {
+        if read_group(log, &mut next, announced, groups).is_break() {
             return;
         }
     }
@@ -210,9 +212,10 @@ fn read_groups(log: &Shared, from: LogPosition, groups: &mpsc::Sender<Result<Vec
 fn read_group(
     log: &Shared,
     next: &mut LogPosition,
+    end: LogPosition,
     groups: &mpsc::Sender<Result<Vec<LogRecord>, LogError>>,
 ) -> ControlFlow<()> {
-    let group = read_from(&log.database, *next).map_err(unavailable);
+    let group = read_between(&log.database, *next, end).map_err(unavailable);
     let failed = group.is_err();
     if let Ok(records) = &group {
         let Some(last) = records.last() else { return ControlFlow::Continue(()) };
@@ -221,12 +224,12 @@ fn read_group(
     if groups.blocking_send(group).is_err() || failed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-fn read_from(database: &Database, from: LogPosition) -> Result<Vec<LogRecord>, redb::Error> {
+fn read_between(database: &Database, from: LogPosition, end: LogPosition) -> Result<Vec<LogRecord>, redb::Error> {
     let read = database.begin_read()?;
     let records = read.open_table(RECORDS)?;
     let mut group = Vec::new();
     let mut bytes = 0;
-    for row in records.range(from.0..)? {
+    for row in records.range(from.0..end.0)? {
         let (position, value) = row?;
         let (append_time_ms, record) = value.value();
         bytes += record.len();

@@ -56,6 +56,9 @@ impl KafkaLogSettings {
         config
             .set("bootstrap.servers", &self.bootstrap_servers)
             .set("client.id", "sidestream-metadata-log")
+            // librdkafka's producers, admin clients too, would else make a topic that is gone anew, with wrong
+            // settings and without its records.
+            .set("allow.auto.create.topics", "false")
             .set("socket.nagle.disable", "true")
             .set("socket.keepalive.enable", "true")
             .set("reconnect.backoff.ms", "50")

@@ -190,6 +190,7 @@ fn encoded(value: &impl Serialize) -> Result<Vec<u8>, postcard::Error> {
 }
 
 /// What a file holds.
+#[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) state: State,
     /// In the order of their commits.

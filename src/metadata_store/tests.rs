@@ -145,7 +145,7 @@ async fn i5_the_state_that_is_read_back_is_the_state_that_was_applied_however_it
         }
         opened.store.close();
         let database = Database::open(path).expect("the store is closed");
-        let loaded = rows::load(&database).ok().expect("it can be read");
+        let loaded = rows::load(&database).expect("it can be read");
         assert_eq!(loaded.state, expected);
         assert_eq!(loaded.state.digest(), expected.digest());
         assert_eq!(checks::verify(&loaded.state, loaded.segments.iter().map(Arc::as_ref)), Vec::<String>::new());

@@ -1,1 +1,107 @@
-//! (under construction)
+//! The command line. Output for people is a table or sentences; `--json` is for programs.
+
+mod admin_client;
+mod check;
+mod inspect;
+mod run;
+mod table;
+mod topics;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::telemetry::LogFormat;
+
+/// A per-zone Kafka proxy that stores the topics you choose in object storage.
+#[derive(Parser, Debug)]
+#[command(name = "sidestream", version, propagate_version = true)]
+pub struct Arguments {
+    /// How log lines look.
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run a proxy until SIGTERM or Ctrl-C.
+    Run(Configured),
+    /// Try it: three zones, a mock Kafka and a workload in one process, nothing to install.
+    Demo(crate::demo::Options),
+    /// Try everything that a proxy needs, without starting one. Exits with 1 if anything fails.
+    Check(Configured),
+    /// List, describe and create topics.
+    #[command(subcommand)]
+    Topics(topics::Command),
+    /// Look into what is stored.
+    #[command(subcommand)]
+    Inspect(inspect::Command),
+}
+
+/// A configuration file, with changes to it.
+#[derive(Args, Debug)]
+struct Configured {
+    /// The configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Change a setting: section.key=value. Can be given many times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Exit code for a configuration that is not valid (`EX_USAGE`).
+const BAD_CONFIGURATION: u8 = 64;
+
+impl Configured {
+    fn load(&self) -> Result<crate::config::Config, ExitCode> {
+        crate::config::Config::load(&self.config, &self.set).map_err(|error| {
+            complain(&error.to_string());
+            ExitCode::from(BAD_CONFIGURATION)
+        })
+    }
+}
+
+impl Arguments {
+    /// Runs the command to its end.
+    pub fn run(self) -> ExitCode {
+        let is_service = matches!(self.command, Command::Run(_));
+        crate::telemetry::start(self.log_format, if is_service { "info" } else { "warn" });
+        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(&anyhow::Error::new(error).context("the runtime cannot be started")),
+        };
+        runtime.block_on(async {
+            match self.command {
+                Command::Run(configured) => run::run(&configured).await,
+                Command::Demo(options) => finish(crate::demo::run(options).await),
+                Command::Check(configured) => check::run(&configured).await,
+                Command::Topics(command) => finish(topics::run(command).await),
+                Command::Inspect(command) => finish(inspect::run(command).await),
+            }
+        })
+    }
+}
+
+fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| fail(&error))
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    complain(&format!("{error:#}"));
+    ExitCode::FAILURE
+}
+
+/// A line to standard error, whoever listens.
+fn complain(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "sidestream: {text}");
+}
+
+/// Lines to standard output. A reader that has gone (`| head`) is no failure.
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

@@ -6,6 +6,11 @@ use futures::future::BoxFuture;
 pub trait Freshness: Send + Sync {
     /// Returns once everything is applied that was in the log when this was called.
     fn barrier(&self) -> BoxFuture<'_, Result<(), NotFresh>>;
+
+    /// As `barrier`, but proved: an old leader of the log cannot answer for the new one (R11). Dearer.
+    fn proof(&self) -> BoxFuture<'_, Result<(), NotFresh>> {
+        self.barrier()
+    }
 }
 
 /// The barrier was not passed in time: the applied state may be behind.

@@ -83,7 +83,7 @@ impl FetchService {
         let above = match request.partitions.iter().any(is_above) {
             false => ErrorCode::None,
             // The end may have moved by now; what is above it still is above it for certain.
-            true => match self.freshness.barrier().await {
+            true => match self.freshness.proof().await {
                 Ok(()) => ErrorCode::OffsetOutOfRange,
                 Err(_) => ErrorCode::OffsetNotAvailable,
             },

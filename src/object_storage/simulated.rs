@@ -4,6 +4,7 @@
 //! are never answered or get a 503.
 
 use std::f64::consts::TAU;
+use std::str::FromStr;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,6 +31,26 @@ pub enum Simulate {
         put_ms: u64,
         get_ms: u64,
     },
+}
+
+impl FromStr for Simulate {
+    type Err = String;
+
+    /// A profile's name, or `put=MS,get=MS`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is none of s3, express, s3-bad, put=MS,get=MS");
+        match text {
+            "s3" => return Ok(Self::Profile(Profile::S3)),
+            "express" => return Ok(Self::Profile(Profile::Express)),
+            "s3-bad" => return Ok(Self::Profile(Profile::S3Bad)),
+            _ => {}
+        }
+        let (put, get) = text.split_once(',').ok_or_else(bad)?;
+        let number = |part: &str, name: &str| part.trim().strip_prefix(name)?.parse().ok();
+        let put_ms = number(put, "put=").ok_or_else(bad)?;
+        let get_ms = number(get, "get=").ok_or_else(bad)?;
+        Ok(Self::Fixed { put_ms, get_ms })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]

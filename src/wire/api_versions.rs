@@ -113,9 +113,9 @@ const TABLE: &[Api] = {
         row(21, 0,  2, Local,    Inspect),  // DeleteRecords
         row(22, 0,  5, Upstream, Upstream), // InitProducerId: 6 is for two-phase commit (KIP-939)
         row(23, 2,  4, Local,    Inspect),  // OffsetForLeaderEpoch
-        row(24, 0,  3, Upstream, Upstream), // AddPartitionsToTxn: 4 and later are for brokers
+        row(24, 0,  3, Inspect,  Inspect),  // AddPartitionsToTxn: 4 and later are for brokers
         row(26, 0,  4, Upstream, Upstream), // EndTxn: 5 belongs to transaction.version 2
-        row(27, 1,  1, Local,    Upstream), // WriteTxnMarkers
+        row(27, 1,  1, Blocked,  Upstream), // WriteTxnMarkers
         row(28, 0,  4, Upstream, Upstream), // TxnOffsetCommit: 5 belongs to transaction.version 2
         row(32, 1,  4, Rewrite,  Rewrite),  // DescribeConfigs
         row(33, 0,  2, Rewrite,  Rewrite),  // AlterConfigs

@@ -1,0 +1,81 @@
+//! The REST API's bodies, as Kafka Connect would shape them.
+
+use serde_json::{Value, json};
+
+use super::Sources;
+use crate::diskless_coordinator::view::Topic;
+use crate::types::virtual_broker_id;
+
+pub(super) fn root(sources: &Sources) -> Value {
+    let proxy = &sources.proxy;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "kafka_cluster_id": proxy.cluster.cluster().id,
+        "log_id": proxy.coordination.log_id().to_string(),
+        "proxy_id": proxy.config.proxy.id.0,
+        "zone": proxy.config.proxy.zone,
+        "bootstrap": proxy.endpoint.to_string(),
+    })
+}
+
+pub(super) fn proxies(sources: &Sources) -> Value {
+    let view = sources.proxy.coordination.view();
+    let now = view.log_time();
+    let one = |(id, info): (&crate::types::ProxyId, &crate::diskless_coordinator::view::ProxyInfo)| {
+        json!({
+            "proxy_id": id.0,
+            "broker_id": virtual_broker_id(*id),
+            "zone": info.zone,
+            "endpoint": info.endpoint.to_string(),
+            "state": if info.is_live(now) { "RUNNING" } else { "GONE" },
+            "last_heard_ms": now - info.last_heard,
+        })
+    };
+    Value::Array(view.proxies().by_id.iter().map(one).collect())
+}
+
+pub(super) fn topics(sources: &Sources) -> Value {
+    let topics = sources.proxy.coordination.view().topics();
+    let mut names: Vec<&String> = topics.by_name.keys().collect();
+    names.sort();
+    json!(names)
+}
+
+pub(super) fn topic(sources: &Sources, name: &str) -> Option<Value> {
+    let topics = sources.proxy.coordination.view().topics();
+    topics.named(name).map(|topic| describe(topic))
+}
+
+fn describe(topic: &Topic) -> Value {
+    let bytes: u64 = topic.partitions.iter().map(|p| p.size()).sum();
+    let records: i64 = topic.partitions.iter().map(|p| p.bounds()).map(|b| b.high_watermark - b.log_start_offset).sum();
+    json!({
+        "name": topic.name,
+        "topic_id": topic.id.to_string(),
+        "kind": "diskless",
+        "partitions": topic.partitions.len(),
+        "bytes": bytes,
+        "records": records,
+        "config": {
+            "message.timestamp.type": if topic.config.log_append_time { "LogAppendTime" } else { "CreateTime" },
+            "max.message.bytes": topic.config.max_message_bytes,
+            "retention.ms": topic.config.retention_ms,
+            "retention.bytes": topic.config.retention_bytes,
+        },
+    })
+}
+
+pub(super) fn partitions(sources: &Sources, name: &str) -> Option<Value> {
+    let topics = sources.proxy.coordination.view().topics();
+    let topic = topics.named(name)?;
+    let one = |partition: &std::sync::Arc<crate::diskless_coordinator::view::PartitionView>| {
+        let bounds = partition.bounds();
+        json!({
+            "partition": partition.partition.partition,
+            "log_start_offset": bounds.log_start_offset,
+            "high_watermark": bounds.high_watermark,
+            "bytes": partition.size(),
+        })
+    };
+    Some(Value::Array(topic.partitions.iter().map(one).collect()))
+}

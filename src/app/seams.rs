@@ -1,0 +1,74 @@
+//! Fits the coordination into the seams of the services.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use crate::coordination::{Coordination, SubmitError};
+use crate::diskless_coordinator::command::{Command, CommitSegment};
+use crate::diskless_coordinator::outcome::Outcome;
+use crate::fetch::{Freshness, NotFresh};
+use crate::produce::{CommitError, CommitLog};
+use crate::types::LogPosition;
+
+/// Commits through the metadata log.
+pub(super) struct Commits {
+    coordination: Arc<Coordination>,
+}
+
+impl Commits {
+    pub(super) fn new(coordination: Arc<Coordination>) -> Self {
+        Self { coordination }
+    }
+}
+
+impl CommitLog for Commits {
+    fn position(&self) -> LogPosition {
+        self.coordination.applied()
+    }
+
+    fn epoch(&self) -> LogPosition {
+        self.coordination.epoch()
+    }
+
+    fn submit(&self, commit: CommitSegment) -> BoxFuture<'static, Result<Outcome, CommitError>> {
+        let submitted = self.coordination.submit(Command::CommitSegment(commit));
+        async move {
+            submitted.await.map_err(|error| match error {
+                SubmitError::NotAppended => CommitError::NotCommitted,
+                SubmitError::Unknown => CommitError::Unknown,
+                SubmitError::Fenced | SubmitError::Stopped => CommitError::Stopped,
+            })
+        }
+        .boxed()
+    }
+}
+
+/// How long an answer may wait for the log.
+const BARRIER_WAIT: Duration = Duration::from_secs(5);
+
+/// Barriers on the metadata log: its end for look-ups, a record of our own where an offset is said not to exist (R11).
+pub(super) struct LogFreshness {
+    coordination: Arc<Coordination>,
+}
+
+impl LogFreshness {
+    pub(super) fn new(coordination: Arc<Coordination>) -> Self {
+        Self { coordination }
+    }
+}
+
+impl Freshness for LogFreshness {
+    fn barrier(&self) -> BoxFuture<'_, Result<(), NotFresh>> {
+        let deadline = Instant::now() + BARRIER_WAIT;
+        async move { self.coordination.end_barrier(deadline).await.map(drop).map_err(|_| NotFresh) }.boxed()
+    }
+
+    fn proof(&self) -> BoxFuture<'_, Result<(), NotFresh>> {
+        let deadline = Instant::now() + BARRIER_WAIT;
+        async move { self.coordination.record_barrier(deadline).await.map(drop).map_err(|_| NotFresh) }.boxed()
+    }
+}

@@ -1,0 +1,231 @@
+//! The writing side of one client connection: gives the client its answers in order, and reads upstream when it is
+//! upstream's turn.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::order::{AnswerOrder, SlotId, Step};
+use super::stream::{FrameReader, WriteHalf, write_parts};
+
+/// A local answer.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A whole frame, in parts.
+    Frame(Vec<Bytes>),
+    /// No answer: the connection ends once everything before it was written. So Kafka refuses acks=0.
+    Close,
+    /// No answer and no end: a Produce with acks=0 that went well.
+    Nothing,
+}
+
+/// Where the answer to a call of our own goes: the frame without its length.
+pub(super) type Call = oneshot::Sender<Bytes>;
+
+/// What both sides of a connection share.
+pub(super) struct Answers {
+    state: Mutex<State>,
+    changed: Notify,
+    drained: Notify,
+    /// Ends both sides of the connection.
+    pub(super) closed: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    order: AnswerOrder<Answer, Call>,
+    /// Whether requests can be sent upstream. Decided under one lock with the order, so that no request is noted
+    /// for an upstream connection whose end was already seen.
+    upstream_open: bool,
+}
+
+/// Upstream closed its side while it owed nothing: open it again first.
+#[derive(Debug)]
+pub(super) struct UpstreamNotOpen;
+
+impl Answers {
+    pub(super) fn new(closed: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: Notify::new(), drained: Notify::new(), closed })
+    }
+
+    pub(super) fn is_upstream_open(&self) -> bool {
+        self.state.lock().upstream_open
+    }
+
+    pub(super) fn upstream_opened(&self) {
+        self.state.lock().upstream_open = true;
+    }
+
+    /// Notes a request that goes upstream as it is and will be answered there.
+    pub(super) fn push_forwarded(&self) -> Result<(), UpstreamNotOpen> {
+        let mut state = self.state.lock();
+        if !state.upstream_open {
+            return Err(UpstreamNotOpen);
+        }
+        state.order.push_forwarded();
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn push_call(&self, call: Call) -> Result<(), UpstreamNotOpen> {
+        let mut state = self.state.lock();
+        if !state.upstream_open {
+            return Err(UpstreamNotOpen);
+        }
+        state.order.push_call(call);
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn push_local(&self) -> SlotId {
+        self.state.lock().order.push_local()
+    }
+
+    pub(super) fn finish(&self, slot: SlotId, answer: Answer) {
+        self.state.lock().order.finish(slot, answer);
+        self.changed.notify_one();
+    }
+
+    /// Waits until at most `limit` answers are owed to the client. Only the reading side waits here.
+    pub(super) async fn at_most(&self, limit: usize) {
+        while self.state.lock().order.owed_to_client() > limit {
+            tokio::select! {
+                () = self.drained.notified() => {}
+                () = self.closed.cancelled() => return,
+            }
+        }
+    }
+
+    fn step(&self) -> Step<Answer, Call> {
+        self.state.lock().order.step()
+    }
+
+    /// Upstream ended. False if it still owed an answer: then the client cannot be served any further.
+    fn upstream_ended(&self) -> bool {
+        let mut state = self.state.lock();
+        state.upstream_open = false;
+        state.order.owed_by_upstream() == 0
+    }
+}
+
+/// The writing side's end of things.
+pub(super) struct Writer {
+    pub(super) answers: Arc<Answers>,
+    pub(super) client: WriteHalf,
+    /// Hands over the reading half whenever an upstream connection was opened.
+    pub(super) upstreams: mpsc::Receiver<FrameReader>,
+    /// Whether a lost upstream connection may be opened again: not where the client had authenticated on it.
+    pub(super) reopens: bool,
+}
+
+impl Writer {
+    /// Runs until the connection ends.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        let mut upstream: Option<FrameReader> = None;
+        loop {
+            match self.answers.step() {
+                Step::WriteLocal(Answer::Frame(parts)) => write_parts(&mut self.client, parts).await?,
+                Step::WriteLocal(Answer::Nothing) => {}
+                Step::WriteLocal(Answer::Close) => return Ok(()),
+                Step::PassUpstream => {
+                    let upstream = newest(&mut upstream, &mut self.upstreams).await?;
+                    pass_frame(upstream, &mut self.client).await?;
+                }
+                Step::TakeCall(call) => {
+                    let frame = take_frame(newest(&mut upstream, &mut self.upstreams).await?).await?;
+                    // Whoever called may have given up; the answer had to be read all the same.
+                    let _ = call.send(frame);
+                }
+                Step::Wait => {
+                    self.client.flush().await?;
+                    if !self.wait(&mut upstream).await? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            }
+            self.answers.drained.notify_one();
+        }
+    }
+
+    /// Waits for something to do. False at the end of the connection.
+    async fn wait(&mut self, upstream: &mut Option<FrameReader>) -> io::Result<bool> {
+        tokio::select! {
+            biased;
+            () = self.answers.changed.notified() => {}
+            () = self.answers.closed.cancelled() => return Ok(false),
+            fresh = self.upstreams.recv() => match fresh {
+                Some(fresh) => *upstream = Some(fresh),
+                None => return Ok(false),
+            },
+            ended = upstream_end(upstream) => {
+                *upstream = None;
+                if !self.answers.upstream_ended() {
+                    return Err(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+                }
+                return Ok(self.reopens);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Resolves when upstream closes the connection; never while it is open.
+async fn upstream_end(upstream: &mut Option<FrameReader>) -> io::Result<()> {
+    match upstream {
+        Some(reader) if reader.buffered().is_empty() => {
+            if reader.fill(1).await? {
+                // An answer that is not due yet. Whatever makes it due is noted and wakes the writer.
+                std::future::pending().await
+            }
+            Ok(())
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+/// The connection that upstream's next answer comes from. One that was opened later replaces an earlier one only
+/// after that had ended, so the newest is always the right one.
+async fn newest<'a>(
+    upstream: &'a mut Option<FrameReader>,
+    upstreams: &mut mpsc::Receiver<FrameReader>,
+) -> io::Result<&'a mut FrameReader> {
+    if upstream.is_none() {
+        *upstream = upstreams.recv().await;
+    }
+    upstream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+}
+
+/// The length of the frame that comes next, which is not consumed.
+async fn frame_length(upstream: &mut FrameReader) -> io::Result<usize> {
+    if !upstream.fill(4).await? {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let length = upstream.buffered().get_i32();
+    usize::try_from(length).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "upstream sent a negative length"))
+}
+
+async fn pass_frame(upstream: &mut FrameReader, client: &mut WriteHalf) -> io::Result<()> {
+    let length = frame_length(upstream).await?;
+    upstream.pass(4 + length, client).await
+}
+
+/// Answers to calls of our own are metadata; a larger one is not to be believed.
+const LARGEST_CALL_ANSWER: usize = 256 * 1024 * 1024;
+
+async fn take_frame(upstream: &mut FrameReader) -> io::Result<Bytes> {
+    let length = frame_length(upstream).await?;
+    if length > LARGEST_CALL_ANSWER {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "upstream's answer is too large"));
+    }
+    let mut frame = upstream.take(4 + length).await?;
+    frame.advance(4);
+    Ok(frame)
+}

@@ -1,0 +1,77 @@
+//! What a broker says of itself: the versions it speaks, and the virtual broker's empty or synthetic lists, so that
+//! tools that ask every broker work.
+
+use kafka_protocol::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use kafka_protocol::messages::{
+    ApiVersionsRequest, DescribeLogDirsRequest, DescribeLogDirsResponse, ListGroupsRequest, ListGroupsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, TopicName,
+};
+
+use crate::diskless_coordinator::view::Topic;
+use crate::kafka_server::answers::Answer;
+use crate::kafka_server::authorization::Operation;
+use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
+use crate::kafka_server::session::Session;
+use crate::wire::{StrBytes, api_versions};
+
+pub(crate) fn api_versions(session: &Session, request: &Incoming) -> Result<Reply, HandleError> {
+    if !api_versions::Api::of(api_versions::API_VERSIONS).speaks(request.version()) {
+        let frame = api_versions::unsupported_version_answer(request.header.correlation_id);
+        return Ok(Reply::Now(Answer::Frame(vec![frame])));
+    }
+    request.decode::<ApiVersionsRequest>()?;
+    let offered = api_versions::intersect(&session.proxy.offered.load());
+    let response = api_versions::answer(&offered, request.version());
+    request.answer::<ApiVersionsRequest>(&response)
+}
+
+/// Groups live on the brokers of upstream, each of which is asked as well.
+pub(crate) fn list_groups(request: &Incoming) -> Result<Reply, HandleError> {
+    request.decode::<ListGroupsRequest>()?;
+    request.answer::<ListGroupsRequest>(&ListGroupsResponse::default())
+}
+
+/// So do transactions.
+pub(crate) fn list_transactions(request: &Incoming) -> Result<Reply, HandleError> {
+    request.decode::<ListTransactionsRequest>()?;
+    request.answer::<ListTransactionsRequest>(&ListTransactionsResponse::default())
+}
+
+/// One directory that stands for the object store, with the bytes of each diskless partition that was asked for.
+pub(crate) async fn describe_log_dirs(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let asked: DescribeLogDirsRequest = request.decode()?;
+    let view = session.proxy.coordination.view();
+    let topics = view.topics();
+    let named: Vec<(&Topic, Option<Vec<i32>>)> = match &asked.topics {
+        None => topics.by_id.values().map(|t| (t.as_ref(), None)).collect(),
+        Some(names) => {
+            names.iter().filter_map(|t| Some((topics.named(&t.topic)?.as_ref(), Some(t.partitions.clone())))).collect()
+        }
+    };
+    session.learn_rights(&request.client_id(), named.iter().map(|(t, _)| t.name.as_str())).await?;
+    let mut listed: Vec<_> = named
+        .iter()
+        .filter(|(topic, _)| session.is_allowed(&topic.name, Operation::Describe))
+        .map(|(topic, partitions)| log_dirs_topic(topic, partitions.as_deref()))
+        .collect();
+    listed.sort_by(|a, b| a.name.cmp(&b.name));
+    let directory = DescribeLogDirsResult::default()
+        .with_log_dir(StrBytes::from_static_str("object-store"))
+        .with_topics(listed)
+        .with_total_bytes(-1)
+        .with_usable_bytes(-1);
+    request.answer::<DescribeLogDirsRequest>(&DescribeLogDirsResponse::default().with_results(vec![directory]))
+}
+
+fn log_dirs_topic(topic: &Topic, partitions: Option<&[i32]>) -> DescribeLogDirsTopic {
+    let wanted = |index: &i32| partitions.is_none_or(|p| p.is_empty() || p.contains(index));
+    let partitions = (0i32..).zip(&topic.partitions).filter(|(index, _)| wanted(index)).map(|(index, partition)| {
+        let size = i64::try_from(partition.size()).unwrap_or(i64::MAX);
+        DescribeLogDirsPartition::default().with_partition_index(index).with_partition_size(size)
+    });
+    DescribeLogDirsTopic::default()
+        .with_name(TopicName::from(StrBytes::from_string(topic.name.clone())))
+        .with_partitions(partitions.collect())
+}

@@ -1,0 +1,185 @@
+//! Which brokers there are and who leads what, with every address ours.
+//!
+//! Upstream is always asked in a version that gives topic ids, whatever the client speaks: kinds go by id.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
+use kafka_protocol::messages::{
+    DescribeClusterRequest, DescribeTopicPartitionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse,
+};
+
+use super::topics::auto_create;
+use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
+use crate::kafka_server::session::{CallError, Session};
+use crate::routing::address_view::{AddressView, VirtualBroker};
+use crate::routing::placement::Placement;
+use crate::topic_catalog::Kind;
+use crate::types::{Endpoint, ErrorCode, TopicId, virtual_broker_id};
+
+pub(crate) async fn metadata(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let mut asked: MetadataRequest = request.decode()?;
+    if request.version() == 0 && asked.topics.as_ref().is_some_and(Vec::is_empty) {
+        // In version 0 an empty list means all topics.
+        asked.topics = None;
+    }
+    let lists_all = asked.topics.is_none();
+    let mut response = ask(session, &request.client_id(), asked).await?;
+    hide(session, &mut response.topics, lists_all).await;
+    let brokers = response.brokers.iter().map(|b| *b.node_id).collect();
+    let addresses = address_view(session, brokers).await?;
+    // Taken after the topics were classified, so that none of them is newer than this list.
+    let topics = Arc::clone(&session.proxy.coordination.view().topics());
+    addresses.rewrite_metadata(&mut response, topics.as_ref()).map_err(|_| CallError::Lost)?;
+    request.answer::<MetadataRequest>(&response)
+}
+
+/// Asks upstream; topics that would be created as diskless are created by us first.
+async fn ask(
+    session: &mut Session,
+    client_id: &str,
+    mut asked: MetadataRequest,
+) -> Result<MetadataResponse, HandleError> {
+    let version = session.version_of::<MetadataRequest>(12)?;
+    let wanted_auto = asked.allow_auto_topic_creation;
+    let ours: BTreeSet<String> = asked
+        .topics
+        .iter()
+        .flatten()
+        .filter_map(|t| t.name.as_ref())
+        .filter(|n| wanted_auto && session.proxy.config.diskless.matches(n))
+        .map(|n| n.as_str().to_owned())
+        .collect();
+    if !ours.is_empty() {
+        asked.allow_auto_topic_creation = false;
+    }
+    let response = session.call(version, client_id, &asked).await?;
+    let is_missing = |t: &&MetadataResponseTopic| t.error_code == ErrorCode::UnknownTopicOrPartition.code();
+    let name = |t: &MetadataResponseTopic| t.name.as_ref().map(|n| n.as_str().to_owned());
+    let missing: Vec<String> =
+        response.topics.iter().filter(is_missing).filter_map(name).filter(|n| ours.contains(n)).collect();
+    let others_missing = response.topics.iter().filter(is_missing).filter_map(name).any(|n| !ours.contains(&n));
+    if missing.is_empty() && !(others_missing && !ours.is_empty()) {
+        return Ok(response);
+    }
+    auto_create(session, client_id, &missing).await?;
+    // Now that ours exist, upstream may create the rest. One of ours that could not be created must not become
+    // classic this way.
+    let again = session.call(version, client_id, &asked).await?;
+    let all_exist = !again.topics.iter().filter(is_missing).filter_map(name).any(|n| ours.contains(&n));
+    if others_missing && all_exist {
+        asked.allow_auto_topic_creation = true;
+        return Ok(session.call(version, client_id, &asked).await?);
+    }
+    Ok(again)
+}
+
+/// Takes away what clients must not see: topics that are not classified yet or were deleted, and our own log.
+async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_all: bool) {
+    let named: Vec<(TopicId, String)> = topics
+        .iter()
+        .map(|t| (TopicId::from(t.topic_id), t.name.as_ref().map(|n| n.as_str().to_owned()).unwrap_or_default()))
+        .collect();
+    let asked: Vec<(TopicId, &str)> = named
+        .iter()
+        .zip(topics.iter())
+        .filter(|(_, t)| t.error_code != ErrorCode::UnknownTopicOrPartition.code())
+        .map(|((id, name), _)| (*id, name.as_str()))
+        .collect();
+    let kinds = session.proxy.catalog.classify(&asked).await;
+    let hidden: BTreeSet<&str> = asked
+        .iter()
+        .zip(&kinds)
+        .filter(|((_, name), kind)| matches!(kind, Kind::Hidden) || session.proxy.catalog.is_metadata_topic(name))
+        .map(|((_, name), _)| *name)
+        .collect();
+    let is_hidden = |topic: &MetadataResponseTopic| topic.name.as_ref().is_some_and(|n| hidden.contains(n.as_str()));
+    if lists_all {
+        topics.retain(|t| !is_hidden(t));
+    }
+    for topic in topics.iter_mut() {
+        if is_hidden(topic) {
+            let ours = topic.name.as_ref().is_some_and(|n| session.proxy.catalog.is_metadata_topic(n));
+            let code =
+                if ours { ErrorCode::TopicAuthorizationFailed } else { ErrorCode::UnknownTopicOrPartition }.code();
+            topic.error_code = code;
+            topic.topic_id = uuid::Uuid::nil();
+            topic.partitions.clear();
+        }
+    }
+}
+
+/// What this proxy tells clients about brokers, with the ports of these real ones open.
+async fn address_view(session: &Session, brokers: BTreeSet<i32>) -> Result<AddressView, CallError> {
+    let proxy = &session.proxy;
+    let ports = proxy.mapped.ensure(proxy, &brokers).await?;
+    let host = &proxy.config.listener.advertised_host;
+    let mapped: BTreeMap<i32, Endpoint> =
+        ports.into_iter().map(|(id, port)| (id, Endpoint { host: host.clone(), port })).collect();
+    let view = proxy.coordination.view();
+    let (proxies, now) = (view.proxies(), view.log_time());
+    let zone = &proxy.config.proxy.zone;
+    let virtual_brokers = proxies
+        .by_id
+        .iter()
+        .filter(|(_, info)| info.is_listed(now))
+        .map(|(id, info)| VirtualBroker {
+            id: virtual_broker_id(*id),
+            rack: info.zone.clone(),
+            // A client stays in its zone: a broker of another zone, or one that is gone, is reached through us.
+            endpoint: if info.zone == *zone && info.is_live(now) {
+                info.endpoint.clone()
+            } else {
+                proxy.endpoint.clone()
+            },
+        })
+        .collect();
+    Ok(AddressView { zone: zone.clone(), virtual_brokers, mapped, placement: Placement::new(&proxies, now) })
+}
+
+pub(crate) async fn find_coordinator(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let asked: FindCoordinatorRequest = request.decode()?;
+    let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
+    let mut brokers: BTreeSet<i32> = response.coordinators.iter().map(|c| *c.node_id).collect();
+    brokers.insert(*response.node_id);
+    let brokers = brokers.into_iter().filter(|id| *id >= 0).collect();
+    let addresses = address_view(session, brokers).await?;
+    addresses.rewrite_find_coordinator(&mut response).map_err(|_| CallError::Lost)?;
+    request.answer::<FindCoordinatorRequest>(&response)
+}
+
+pub(crate) async fn describe_cluster(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let asked: DescribeClusterRequest = request.decode()?;
+    let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
+    let brokers = response.brokers.iter().map(|b| *b.broker_id).collect();
+    let addresses = address_view(session, brokers).await?;
+    addresses.rewrite_describe_cluster(&mut response).map_err(|_| CallError::Lost)?;
+    request.answer::<DescribeClusterRequest>(&response)
+}
+
+pub(crate) async fn describe_topic_partitions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let asked: DescribeTopicPartitionsRequest = request.decode()?;
+    let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
+    let named: Vec<(TopicId, String)> = response
+        .topics
+        .iter()
+        .map(|t| (TopicId::from(t.topic_id), t.name.as_ref().map(|n| n.as_str().to_owned()).unwrap_or_default()))
+        .collect();
+    let asked: Vec<_> = named.iter().map(|(id, name)| (*id, name.as_str())).collect();
+    let kinds = session.proxy.catalog.classify(&asked).await;
+    for ((topic, kind), (_, name)) in response.topics.iter_mut().zip(&kinds).zip(&named) {
+        let ours = session.proxy.catalog.is_metadata_topic(name);
+        if topic.error_code == 0 && (ours || matches!(kind, Kind::Hidden)) {
+            let code =
+                if ours { ErrorCode::TopicAuthorizationFailed } else { ErrorCode::UnknownTopicOrPartition }.code();
+            topic.error_code = code;
+            topic.topic_id = uuid::Uuid::nil();
+            topic.partitions.clear();
+        }
+    }
+    let addresses = address_view(session, BTreeSet::new()).await?;
+    let topics = Arc::clone(&session.proxy.coordination.view().topics());
+    addresses.rewrite_describe_topic_partitions(&mut response, topics.as_ref());
+    request.answer::<DescribeTopicPartitionsRequest>(&response)
+}

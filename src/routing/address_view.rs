@@ -214,8 +214,8 @@ impl Leadership {
         partition.isr_nodes = self.replicas.clone();
         partition.replica_nodes = self.replicas;
         partition.offline_replicas = Vec::new();
-        partition.eligible_leader_replicas = None;
-        partition.last_known_elr = None;
+        partition.eligible_leader_replicas = Some(Vec::new());
+        partition.last_known_elr = Some(Vec::new());
     }
 }
 

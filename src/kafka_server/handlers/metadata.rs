@@ -141,9 +141,9 @@ async fn address_view(session: &Session, brokers: BTreeSet<i32>) -> Result<Addre
 pub(crate) async fn find_coordinator(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     let asked: FindCoordinatorRequest = request.decode()?;
     let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
-    let mut brokers: BTreeSet<i32> = response.coordinators.iter().map(|c| *c.node_id).collect();
-    brokers.insert(*response.node_id);
-    let brokers = brokers.into_iter().filter(|id| *id >= 0).collect();
+    // Up to version 3 there is one, flat; since version 4 a list, beside which the flat one is a default.
+    let flat = Some(*response.node_id).filter(|_| !response.host.is_empty());
+    let brokers = response.coordinators.iter().map(|c| *c.node_id).chain(flat).filter(|id| *id >= 0).collect();
     let addresses = address_view(session, brokers).await?;
     addresses.rewrite_find_coordinator(&mut response).map_err(|_| CallError::Lost)?;
     request.answer::<FindCoordinatorRequest>(&response)

@@ -24,6 +24,9 @@ use crate::kafka_server::session::{Door, Session};
 use crate::types::ErrorCode;
 use crate::wire::StrBytes;
 
+/// ListOffsets answers carry a leader epoch since this version.
+const LEADER_EPOCH_SINCE: i16 = 4;
+
 /// Whether a request on a mapped listener is for classic topics alone.
 fn is_classic<'a>(session: &Session, mut topics: impl Iterator<Item = &'a str>) -> bool {
     matches!(session.door, Door::Mapped { .. }) && !topics.any(|name| session.proxy.catalog.is_withheld(name))
@@ -71,7 +74,9 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
                 .with_leader_epoch(-1);
             match found {
                 Ok((t, view)) => {
-                    answer.leader_epoch = t.leader_epoch;
+                    if request.version() >= LEADER_EPOCH_SINCE {
+                        answer.leader_epoch = t.leader_epoch;
+                    }
                     wanted.push((Arc::clone(view), OffsetSpec::from_timestamp(p.timestamp)));
                 }
                 Err(error) => answer.error_code = error.code(),

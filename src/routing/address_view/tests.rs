@@ -192,7 +192,7 @@ fn described_partitions_forget_the_shadow_topics_replicas() {
     view("a").rewrite_describe_topic_partitions(&mut response, &OneTopic);
     let diskless = &response.topics[0].partitions[0];
     assert_eq!((diskless.error_code, *diskless.leader_id, diskless.leader_epoch), (0, 100_001, 6));
-    assert_eq!((&diskless.eligible_leader_replicas, &diskless.last_known_elr), (&None, &None));
+    assert_eq!((&diskless.eligible_leader_replicas, &diskless.last_known_elr), (&Some(Vec::new()), &Some(Vec::new())));
     assert_eq!(diskless.replica_nodes, diskless.isr_nodes);
     assert_eq!(response.topics[1], topic(CLASSIC));
 }

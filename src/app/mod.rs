@@ -3,6 +3,7 @@
 //! Only this module constructs adapters and services. Shutdown goes from the doors inward, each step bounded: no new
 //! connections, answers that are owed, the active segment, the goodbye in the log, the metadata store.
 
+mod faults;
 mod preflight;
 mod seams;
 
@@ -69,6 +70,9 @@ impl App {
             Some(store) => store,
             None => ObjectStorage::open(&config.store).context("store.url cannot be used")?,
         };
+        if let Some(file) = config.testing.store_fault_file.clone() {
+            services.spawn("store faults", faults::follow(file, store.faults().clone(), services.stop_token()));
+        }
         let log = match shared.log {
             Some(log) => log,
             None => open_log(&config, &cluster).await?,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 pub use settings::{
     AdminConfig, Authorization, DisklessConfig, FetchConfig, IdempotencePolicy, ListenerConfig, ListenerTls,
-    MetadataConfig, MetadataMode, ProxyConfig, UpstreamConfig,
+    MetadataConfig, MetadataMode, ProxyConfig, TestingConfig, UpstreamConfig,
 };
 
 use crate::object_storage;
@@ -27,6 +27,7 @@ pub struct Config {
     pub diskless: DisklessConfig,
     pub fetch: FetchConfig,
     pub admin: AdminConfig,
+    pub testing: TestingConfig,
 }
 
 /// What is wrong with a configuration: all of it, one line each.

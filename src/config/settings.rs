@@ -117,6 +117,13 @@ pub struct FetchConfig {
     pub max_bytes: usize,
 }
 
+/// For tests of this proxy and of what is built on it.
+#[derive(Clone, Debug)]
+pub struct TestingConfig {
+    /// A file of fault rules for the object store (JSON), followed while the proxy runs.
+    pub store_fault_file: Option<PathBuf>,
+}
+
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
     pub bind: Endpoint,
@@ -136,6 +143,7 @@ pub(super) fn read(settings: Settings) -> Result<Config, Vec<String>> {
         diskless: diskless(&mut r),
         fetch: fetch(&mut r),
         admin: admin(&mut r),
+        testing: TestingConfig { store_fault_file: r.optional_string("store.fault.file").map(PathBuf::from) },
     };
     if r.is_set("upstream.security.protocol") || r.is_set("listener.security.protocol") {
         check_sasl(&mut r, &config);

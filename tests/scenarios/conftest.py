@@ -1,0 +1,35 @@
+"""Clusters that scenarios share (starting one takes up to ten seconds), and proxies in front of them."""
+
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+from harness import Kafka, Proxy
+
+
+@pytest.fixture(scope="session")
+def kafka3():
+    """A cluster of three brokers with a rack each: zone-a, zone-b, zone-c."""
+    cluster = Kafka(3)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka1():
+    """A cluster of one broker."""
+    cluster = Kafka(1)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def proxy3(kafka3):
+    """One proxy before three brokers, for scenarios that leave it as it is."""
+    with_store = pathlib.Path(tempfile.mkdtemp(prefix="sidestream-store-"))
+    proxy = Proxy(kafka3, with_store)
+    yield proxy
+    proxy.stop()
+    shutil.rmtree(with_store, ignore_errors=True)

@@ -5,7 +5,8 @@
 //! - `GET /metrics`: Prometheus text
 //! - `GET /`: version and ids
 //! - `GET /proxies`: all proxies that the log knows
-//! - `GET /topics`, `/topics/{name}`, `/topics/{name}/partitions`: diskless topics
+//! - `GET /topics`: the names of diskless topics; `/topics?expand=info`: all topics of both kinds, with what is known
+//! - `GET /topics/{name}`, `/topics/{name}/partitions`: one diskless topic
 //!
 //! Read only, and on loopback unless configured otherwise. Errors are `{"error_code", "message"}`.
 
@@ -79,8 +80,8 @@ impl AdminListener {
             tasks.spawn_bounded("admin connection", async move {
                 let _place = place;
                 let service = service_fn(move |request| {
-                    let response = answer(&sources, &request);
-                    async move { Ok::<_, Infallible>(response) }
+                    let sources = Arc::clone(&sources);
+                    async move { Ok::<_, Infallible>(answer(&sources, &request).await) }
                 });
                 let mut server = hyper::server::conn::http1::Builder::new();
                 server.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
@@ -95,7 +96,7 @@ impl AdminListener {
     }
 }
 
-fn answer(sources: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(sources: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET {
         return error(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here");
     }
@@ -112,6 +113,10 @@ fn answer(sources: &Sources, request: &Request<Incoming>) -> Response<Full<Bytes
             Err(problem) => error(StatusCode::INTERNAL_SERVER_ERROR, &problem.to_string()),
         },
         ["proxies"] => json(&rest::proxies(sources)),
+        ["topics"] if request.uri().query() == Some("expand=info") => match rest::all_topics(sources).await {
+            Ok(topics) => json(&topics),
+            Err(problem) => error(StatusCode::BAD_GATEWAY, &format!("upstream cannot be asked for its topics: {problem}")),
+        },
         ["topics"] => json(&rest::topics(sources)),
         ["topics", name] => found(rest::topic(sources, name), name),
         ["topics", name, "partitions"] => found(rest::partitions(sources, name), name),

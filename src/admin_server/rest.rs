@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Sources;
 use crate::diskless_coordinator::view::Topic;
 use crate::types::virtual_broker_id;
+use crate::upstream::UpstreamError;
 
 pub(super) fn root(sources: &Sources) -> Value {
     let proxy = &sources.proxy;
@@ -39,6 +40,23 @@ pub(super) fn topics(sources: &Sources) -> Value {
     let mut names: Vec<&String> = topics.by_name.keys().collect();
     names.sort();
     json!(names)
+}
+
+/// Topics of both kinds, by name. Of classic ones upstream says how many partitions they have.
+pub(super) async fn all_topics(sources: &Sources) -> Result<Value, UpstreamError> {
+    let metadata = sources.proxy.cluster.metadata_of_all_topics().await?;
+    let diskless = sources.proxy.coordination.view().topics();
+    let mut all = serde_json::Map::new();
+    for topic in metadata.topics.iter().filter(|t| t.error_code == 0) {
+        let Some(name) = topic.name.as_ref().map(|n| n.as_str()) else { continue };
+        if !sources.proxy.catalog.is_metadata_topic(name) {
+            all.insert(name.to_owned(), json!({"name": name, "kind": "classic", "partitions": topic.partitions.len()}));
+        }
+    }
+    for topic in diskless.by_id.values() {
+        all.insert(topic.name.clone(), describe(topic));
+    }
+    Ok(Value::Object(all))
 }
 
 pub(super) fn topic(sources: &Sources, name: &str) -> Option<Value> {

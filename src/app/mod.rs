@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-pub use preflight::ensure_store_is_ours;
+pub use preflight::{ensure_store_is_ours, kafka_log_settings};
 
 use crate::admin_server::{AdminListener, Sources};
 use crate::clock::wall_time_ms;

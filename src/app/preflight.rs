@@ -60,7 +60,7 @@ pub(super) async fn open_kafka_log(config: &Config, cluster: &ClusterView) -> an
 }
 
 /// How librdkafka reaches upstream with the proxy's own credential.
-pub(crate) fn kafka_log_settings(config: &Config) -> KafkaLogSettings {
+pub fn kafka_log_settings(config: &Config) -> KafkaLogSettings {
     let security = &config.upstream.security;
     let protocol = match security.protocol {
         Protocol::Plaintext => "plaintext",

@@ -93,6 +93,10 @@ impl Answers {
         self.changed.notify_one();
     }
 
+    pub(super) fn is_owed_to_client(&self) -> bool {
+        self.state.lock().order.owed_to_client() > 0
+    }
+
     /// Waits until at most `limit` answers are owed to the client. Only the reading side waits here.
     pub(super) async fn at_most(&self, limit: usize) {
         while self.state.lock().order.owed_to_client() > limit {

@@ -20,6 +20,7 @@ use super::session::{CallError, Door, Session};
 use super::stream::{FrameReader, ReadHalf, WriteHalf};
 use crate::topic_catalog::TopicCatalog;
 use crate::wire::WireError;
+use crate::wire::api_versions;
 use crate::wire::frame::{self, FrameError, RequestHeader, UNAUTHENTICATED_MAX_FRAME_BYTES, parse_request_header};
 use crate::wire::produce_skim::{ProduceSkim, Skimmed};
 
@@ -29,6 +30,8 @@ const MOST_OWED: usize = 256;
 const LONGEST_HEADER: usize = 40 * 1024;
 /// A frame that was begun must be complete within this time.
 const FRAME_DEADLINE: Duration = Duration::from_secs(60);
+/// A client that asks nothing for this long is let go, as brokers do (`connections.max.idle.ms`).
+const IDLE_DEADLINE: Duration = Duration::from_secs(600);
 /// How long answers that are owed are waited for when the connection is drained.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -108,10 +111,15 @@ impl Connection {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 () = closed.cancelled() => return Ok(()),
-                more = self.client.fill(4) => more?,
+                more = tokio::time::timeout(IDLE_DEADLINE, self.client.fill(4)) => more,
             };
-            if !more {
-                return Ok(());
+            match more {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => return Ok(()),
+                Ok(Err(error)) => return Err(error.into()),
+                // A client that waits for its answer is not idle.
+                Err(_) if self.session.answers.is_owed_to_client() => continue,
+                Err(_) => return Ok(()),
             }
             tokio::select! {
                 biased;
@@ -212,6 +220,10 @@ impl Connection {
 
     /// Has a request answered here, or passed on after a look at it.
     async fn answer(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
+        if header.api_key == api_versions::FETCH {
+            // The answer to a Fetch is large: a client that does not read must not have several of them made.
+            self.session.answers.at_most(0).await;
+        }
         let memory = self.session.proxy.request_memory.reserve(length).await;
         let mut frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
         frame.advance(4);

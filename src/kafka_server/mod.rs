@@ -29,7 +29,7 @@ pub use session::Door;
 pub use stats::{DoorStats, TopicBytes};
 
 use crate::config::Config;
-use crate::coordination::Coordination;
+use crate::coordination::{Coordination, Status};
 use crate::fetch::FetchService;
 use crate::produce::ProduceService;
 use crate::tasks::Tasks;
@@ -54,4 +54,11 @@ pub struct Proxy {
     pub endpoint: Endpoint,
     pub request_memory: ByteBudget,
     pub stats: Arc<DoorStats>,
+}
+
+impl Proxy {
+    /// False once the log or the store cannot be trusted any more: then diskless topics are nobody's here.
+    pub(crate) fn serves_diskless(&self) -> bool {
+        !matches!(*self.coordination.status().borrow(), Status::Failed(_) | Status::Fenced(_))
+    }
 }

@@ -200,6 +200,9 @@ fn check(
     topic: Result<&Arc<Topic>, ErrorCode>,
 ) -> Result<fetch::FetchPartition, ErrorCode> {
     let topic = topic?;
+    if !session.proxy.serves_diskless() {
+        return Err(ErrorCode::NotLeaderOrFollower);
+    }
     if !session.is_allowed(&topic.name, Operation::Read) {
         return Err(ErrorCode::TopicAuthorizationFailed);
     }

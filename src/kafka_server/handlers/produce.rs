@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-
 use crate::clock::wall_time_ms;
 use crate::config::IdempotencePolicy;
 use crate::diskless_coordinator::view::{Topic, Topics};
@@ -13,16 +11,16 @@ use crate::kafka_server::authorization::Operation;
 use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::{Door, Session};
 use crate::produce::{BatchResult, BatchToAppend};
-use crate::record_batch::{BatchHeader, InvalidBatch, Limits, validate};
+use crate::record_batch::{BatchHeader, CompressionType, InvalidBatch, Limits, validate};
 use crate::types::{ErrorCode, TopicPartition};
-use crate::wire::produce_request::{ProduceRequest, ProduceTopic};
+use crate::wire::produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
 use crate::wire::produce_response::{ProducePartitionResponse, ProduceResponse, ProduceTopicResponse};
 
 pub(crate) async fn produce(session: &mut Session, request: Incoming) -> Result<Reply, HandleError> {
     let asked = ProduceRequest::read(request.version(), &request.body())?;
     let client_id = request.client_id();
     session.learn_rights(&client_id, asked.topics.iter().map(|t| t.name.as_str())).await?;
-    let mut taken = take_in(session, &asked, &client_id);
+    let mut taken = take_in(session, &asked, request.version(), &client_id);
     let acks = asked.acks;
     if taken.batches.is_empty() {
         return Ok(Reply::Now(answer(&request, acks, taken.response)));
@@ -77,6 +75,9 @@ impl Taken {
     }
 }
 
+/// Consumers that fetch in versions of the time before cannot read zstd (KIP-110).
+const ZSTD_SINCE: i16 = 7;
+
 /// Why a partition's records are not taken.
 struct NotTaken(ErrorCode, Option<String>);
 
@@ -86,7 +87,7 @@ impl NotTaken {
     }
 }
 
-fn take_in(session: &Session, asked: &ProduceRequest, client_id: &str) -> Taken {
+fn take_in(session: &Session, asked: &ProduceRequest, version: i16, client_id: &str) -> Taken {
     let topics = session.proxy.coordination.view().topics();
     let mut taken = Taken { batches: Vec::new(), places: Vec::new(), response: ProduceResponse::default() };
     let now = wall_time_ms();
@@ -95,7 +96,7 @@ fn take_in(session: &Session, asked: &ProduceRequest, client_id: &str) -> Taken 
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for (number, partition) in topic.partitions.iter().enumerate() {
             let checked = match &known {
-                Ok(topic) => check_batch(session, topic, partition.index, partition.records.as_ref(), now),
+                Ok(topic) => check_batch(session, topic, partition, version, now),
                 Err(NotTaken(code, message)) => Err(NotTaken(*code, message.clone())),
             };
             let (error, message) = match checked {
@@ -136,7 +137,7 @@ fn check_topic(
     asked: &ProduceRequest,
     topic: &ProduceTopic,
 ) -> Result<Arc<Topic>, NotTaken> {
-    if session.door != Door::VirtualBroker {
+    if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
     }
     if session.proxy.catalog.is_metadata_topic(&topic.name) || !session.is_allowed(&topic.name, Operation::Write) {
@@ -160,10 +161,11 @@ fn check_topic(
 fn check_batch(
     session: &Session,
     topic: &Topic,
-    index: i32,
-    records: Option<&Bytes>,
+    partition: &ProducePartition,
+    version: i16,
     now: i64,
 ) -> Result<BatchToAppend, NotTaken> {
+    let index = partition.index;
     if usize::try_from(index).ok().is_none_or(|i| i >= topic.partitions.len()) {
         return Err(NotTaken(ErrorCode::UnknownTopicOrPartition, None));
     }
@@ -174,11 +176,14 @@ fn check_batch(
         log_append_time: topic.config.log_append_time,
         now,
     };
-    let bytes = records.cloned().unwrap_or_default();
+    let bytes = partition.records.clone().unwrap_or_default();
     let header = validate(&bytes, &limits).map_err(|invalid| match invalid {
         InvalidBatch::Refused { code, message } => NotTaken::because(code, message),
         InvalidBatch::Transactional => NotTaken::because(ErrorCode::PolicyViolation, invalid.to_string()),
     })?;
+    if version < ZSTD_SINCE && header.compression_type() == Some(CompressionType::Zstd) {
+        return Err(NotTaken(ErrorCode::UnsupportedCompressionType, None));
+    }
     check_idempotence(session, &header)?;
     Ok(BatchToAppend { partition: TopicPartition { topic_id: topic.id, partition: index }, header, bytes })
 }

@@ -40,7 +40,7 @@ fn partition<'a>(
     index: i32,
     operation: Operation,
 ) -> Result<(&'a Arc<Topic>, &'a Arc<PartitionView>), ErrorCode> {
-    if session.door != Door::VirtualBroker {
+    if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(ErrorCode::NotLeaderOrFollower);
     }
     if !session.is_allowed(name, operation) {

@@ -1,0 +1,287 @@
+//! Whole proxies in this process, in front of librdkafka's mock cluster: what clients may send, and what must not harm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use sidestream::app::{App, SharedParts};
+use sidestream::clock::wall_time_ms;
+use sidestream::config::Config;
+use sidestream::diskless_coordinator::command::{Command, TopicConfig};
+use sidestream::metadata_log::{EmbeddedLog, LogLocation};
+use sidestream::types::TopicId;
+use sidestream::wire::{self, StrBytes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+/// A proxy with its mock upstream.
+struct World {
+    app: App,
+    _directory: tempfile::TempDir,
+    _mock: MockCluster<'static, DefaultProducerContext>,
+}
+
+impl World {
+    /// Topics "classic" and "diskless", three partitions each.
+    async fn start() -> Self {
+        let mock = MockCluster::new(3).expect("a mock cluster");
+        for topic in ["classic", "diskless"] {
+            mock.create_topic(topic, 3, 1).expect("a topic");
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let servers: Vec<_> = mock.bootstrap_servers().split(',').map(|s| format!("{s:?}")).collect();
+        let text = format!(
+            r#"
+            proxy.id = 7
+            proxy.zone = "zone-a"
+            listener.advertised.host = "127.0.0.1"
+            listener.bootstrap.port = 0
+            upstream.bootstrap.servers = [{}]
+            metadata.mode = "standalone"
+            metadata.directory = "{}"
+            store.url = "memory://"
+            diskless.authorization = "none"
+            admin.bind = "127.0.0.1:0"
+            "#,
+            servers.join(", "),
+            directory.path().display()
+        );
+        let config = Config::parse(&text, &[], |_| None).expect("a valid configuration");
+        let log = EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).expect("a log");
+        let shared = SharedParts { log: Some(Arc::new(log)), store: None };
+        let app = App::start(config, shared).await.expect("the proxy starts");
+        let world = Self { app, _directory: directory, _mock: mock };
+        world.register("diskless").await;
+        world
+    }
+
+    async fn register(&self, name: &str) {
+        let proxy = &self.app.proxy;
+        let known = sidestream::topic_catalog::shadow::topic(&proxy.cluster, name).await.expect("the mock answers");
+        let topic_id = known.map(|t| t.id).filter(|id| !id.is_zero()).unwrap_or(TopicId([9; 16]));
+        let pending = Command::PendingTopic { name: name.to_owned() };
+        let register = Command::RegisterTopic {
+            name: name.to_owned(),
+            topic_id,
+            partitions: 3,
+            leader_epoch: 0,
+            config: TopicConfig { version: 1, ..TopicConfig::default() },
+        };
+        for command in [pending, register] {
+            proxy.coordination.submit(command).await.expect("the log takes it");
+        }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        let endpoint = &self.app.proxy.endpoint;
+        TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.expect("the listener is open")
+    }
+
+    /// One connection to the virtual broker and one to each mapped listener.
+    async fn every_door(&self) -> Vec<TcpStream> {
+        let metadata = self.metadata().await;
+        let mut doors = vec![self.connect().await];
+        for broker in metadata.brokers.iter().filter(|b| *b.node_id < 100_000) {
+            let port = u16::try_from(broker.port).expect("a port");
+            doors.push(TcpStream::connect(("127.0.0.1", port)).await.expect("the listener is open"));
+        }
+        assert_eq!(doors.len(), 4);
+        doors
+    }
+
+    async fn metadata(&self) -> MetadataResponse {
+        let mut client = self.connect().await;
+        let all = MetadataRequest::default().with_topics(None);
+        call(&mut client, 9, &all).await
+    }
+
+    async fn stop(self) {
+        self.app.shutdown().await;
+    }
+}
+
+async fn call<R: kafka_protocol::protocol::Request>(client: &mut TcpStream, version: i16, request: &R) -> R::Response {
+    let frame = wire::encode_request(5, version, "test", request).expect("it can be encoded");
+    client.write_all(&frame).await.expect("the connection is open");
+    let answer = read_frame(client).await.expect("an answer");
+    let (correlation_id, response) = wire::decode_response_frame::<R>(version, answer).expect("a valid answer");
+    assert_eq!(correlation_id, 5);
+    response
+}
+
+/// The next frame without its length, or nothing at the end of the connection.
+async fn read_frame(client: &mut TcpStream) -> Option<Bytes> {
+    let read = async {
+        let length = client.read_i32().await.ok()?;
+        let mut frame = vec![0; usize::try_from(length).ok()?];
+        client.read_exact(&mut frame).await.ok()?;
+        Some(Bytes::from(frame))
+    };
+    timeout(WAIT, read).await.expect("the proxy answers or closes")
+}
+
+/// Whether the proxy ends the connection without a further answer.
+async fn is_closed(client: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    let ended = timeout(WAIT, client.read_to_end(&mut rest)).await;
+    ended.is_ok() && rest.is_empty()
+}
+
+fn topic_named(name: &str) -> MetadataRequestTopic {
+    MetadataRequestTopic::default().with_name(Some(TopicName(StrBytes::from_string(name.to_owned()))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_names_no_address_but_ours() {
+    let world = World::start().await;
+    let response = world.metadata().await;
+    let upstream = world.app.proxy.cluster.cluster();
+    for broker in &response.brokers {
+        let port = u16::try_from(broker.port).expect("a port");
+        assert!(upstream.brokers.values().all(|b| b.endpoint.port != port), "an address of upstream leaks: {broker:?}");
+    }
+    let leaders = |name: &str| -> Vec<i32> {
+        let topic = response.topics.iter().find(|t| t.name.as_ref().is_some_and(|n| n.as_str() == name));
+        topic.expect("the topic is listed").partitions.iter().map(|p| *p.leader_id).collect()
+    };
+    assert_eq!(leaders("diskless"), [100_007; 3]);
+    assert!(leaders("classic").iter().all(|id| *id < 100));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_of_metadata_is_answered_in_that_version() {
+    let world = World::start().await;
+    let mut client = world.connect().await;
+    for version in 0..=12 {
+        let request = MetadataRequest::default().with_topics(Some(vec![topic_named("diskless")]));
+        let response = call(&mut client, version, &request).await;
+        assert_eq!(response.topics.len(), 1, "version {version}");
+        assert_eq!(response.topics[0].partitions.len(), 3, "version {version}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_of_api_versions_from_the_future_is_answered_as_kafka_does() {
+    let world = World::start().await;
+    let mut client = world.connect().await;
+    // ApiVersions in version 99, correlation id 3, no client id, no tagged fields, and a body that nobody knows yet.
+    client.write_all(&[0, 0, 0, 12, 0, 18, 0, 99, 0, 0, 0, 3, 0xff, 0xff, 0, 2]).await.expect("open");
+    let answer = read_frame(&mut client).await.expect("an answer");
+    assert_eq!(answer[..], [0, 0, 0, 3, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
+    let response = call(&mut client, 3, &ApiVersionsRequest::default()).await;
+    let highest = |key: i16| response.api_keys.iter().find(|k| k.api_key == key).map(|k| (k.min_version, k.max_version));
+    assert_eq!(highest(0).map(|(min, max)| (min, max <= 9)), Some((0, true)), "Produce");
+    assert!(highest(1).is_some_and(|(_, max)| max <= 15), "Fetch");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelined_requests_are_answered_in_order() {
+    let world = World::start().await;
+    for mut client in world.every_door().await {
+        let mut frames = Vec::new();
+        for number in 0..60 {
+            let frame = match number % 3 {
+                0 => wire::encode_request(number, 3, "test", &ApiVersionsRequest::default()),
+                1 => wire::encode_request(number, 1, "test", &MetadataRequest::default().with_topics(Some(vec![topic_named("classic")]))),
+                _ => wire::encode_request(number, 1, "test", &FindCoordinatorRequest::default().with_key(StrBytes::from_static_str("g"))),
+            };
+            frames.extend_from_slice(&frame.expect("it can be encoded"));
+        }
+        client.write_all(&frames).await.expect("open");
+        for number in 0..60 {
+            let answer = read_frame(&mut client).await.expect("an answer");
+            assert_eq!((&answer[..4]).get_i32(), number);
+        }
+    }
+    world.stop().await;
+}
+
+/// Frames that no client means. Each must end its own connection, or be answered with an error, and harm nobody else.
+fn malformed() -> Vec<(&'static str, Vec<u8>)> {
+    let framed = |body: &[u8]| [&u32::try_from(body.len()).expect("small").to_be_bytes()[..], body].concat();
+    let mut huge_count = vec![0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff];
+    huge_count.extend_from_slice(&[0x7f, 0xff, 0xff, 0xff]);
+    let mut huge_tags = vec![0, 18, 0, 3, 0, 0, 0, 1, 0xff, 0xff];
+    huge_tags.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
+    let mut lying_produce = vec![0, 0, 0, 7, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 1, 0, 0, 0, 1];
+    lying_produce.extend_from_slice(&[0x7f, 0xff, 0xff, 0xff]);
+    let mut lying_fetch = vec![0, 1, 0, 11, 0, 0, 0, 1, 0xff, 0xff];
+    lying_fetch.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0]);
+    lying_fetch.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]);
+    vec![
+        ("a negative length", vec![0xff, 0xff, 0xff, 0xfe]),
+        ("a length of two bytes", framed(&[0, 3])),
+        ("a length over the limit", vec![0x7f, 0, 0, 0, 0, 3]),
+        ("TLS", vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        ("an array of two thousand million topics", framed(&huge_count)),
+        ("a tagged field section of 32 bits", framed(&huge_tags)),
+        ("a Produce that lies about its topics", framed(&lying_produce)),
+        ("a Fetch that lies about its topics", framed(&lying_fetch)),
+        ("a client id longer than the frame", framed(&[0, 3, 0, 1, 0, 0, 0, 1, 0x7f, 0xff, 1])),
+        ("a controller's request", framed(&[0, 52, 0, 0, 0, 0, 0, 1, 0xff, 0xff, 0, 0, 0])),
+        ("bytes after the message", framed(&[0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0, 0, 0, 0, 9, 9])),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_frames_end_their_own_connection_only() {
+    let world = World::start().await;
+    let mut witness = world.connect().await;
+    for (what, bytes) in malformed() {
+        for (door, mut client) in world.every_door().await.into_iter().enumerate() {
+            client.write_all(&bytes).await.expect("open");
+            assert!(is_closed(&mut client).await, "{what} at door {door}");
+        }
+        let response = call(&mut witness, 3, &ApiVersionsRequest::default()).await;
+        assert!(!response.api_keys.is_empty(), "others are served after {what}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_bytes_harm_nobody() {
+    let world = World::start().await;
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    for _ in 0..200 {
+        let mut client = world.connect().await;
+        let length = (random() % 60) as usize + 8;
+        let mut frame = u32::try_from(length).expect("small").to_be_bytes().to_vec();
+        // A key and version that exist, so that the body is looked at.
+        frame.extend_from_slice(&[0, (random() % 76) as u8, 0, (random() % 14) as u8]);
+        frame.extend((4..length).map(|_| random() as u8));
+        client.write_all(&frame).await.expect("open");
+        client.shutdown().await.expect("half closed");
+        let mut rest = Vec::new();
+        // Answered or closed, but never left hanging.
+        let _ = timeout(WAIT, client.read_to_end(&mut rest)).await.expect("the connection ends");
+    }
+    assert!(!world.metadata().await.brokers.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_ends_while_clients_are_idle_or_half_way_through_a_frame() {
+    let world = World::start().await;
+    let idle = world.connect().await;
+    let mut half = world.connect().await;
+    half.write_all(&[0, 0, 0, 200, 0, 3]).await.expect("open");
+    timeout(Duration::from_secs(60), world.stop()).await.expect("the drain is bounded");
+    drop((idle, half));
+}

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::{ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName};
+use kafka_protocol::messages::{
+    ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName,
+};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use sidestream::app::{App, SharedParts};
@@ -178,7 +180,8 @@ async fn a_version_of_api_versions_from_the_future_is_answered_as_kafka_does() {
     let answer = read_frame(&mut client).await.expect("an answer");
     assert_eq!(answer[..], [0, 0, 0, 3, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
     let response = call(&mut client, 3, &ApiVersionsRequest::default()).await;
-    let highest = |key: i16| response.api_keys.iter().find(|k| k.api_key == key).map(|k| (k.min_version, k.max_version));
+    let highest =
+        |key: i16| response.api_keys.iter().find(|k| k.api_key == key).map(|k| (k.min_version, k.max_version));
     assert_eq!(highest(0).map(|(min, max)| (min, max <= 9)), Some((0, true)), "Produce");
     assert!(highest(1).is_some_and(|(_, max)| max <= 15), "Fetch");
     world.stop().await;
@@ -192,8 +195,18 @@ async fn pipelined_requests_are_answered_in_order() {
         for number in 0..60 {
             let frame = match number % 3 {
                 0 => wire::encode_request(number, 3, "test", &ApiVersionsRequest::default()),
-                1 => wire::encode_request(number, 1, "test", &MetadataRequest::default().with_topics(Some(vec![topic_named("classic")]))),
-                _ => wire::encode_request(number, 1, "test", &FindCoordinatorRequest::default().with_key(StrBytes::from_static_str("g"))),
+                1 => wire::encode_request(
+                    number,
+                    1,
+                    "test",
+                    &MetadataRequest::default().with_topics(Some(vec![topic_named("classic")])),
+                ),
+                _ => wire::encode_request(
+                    number,
+                    1,
+                    "test",
+                    &FindCoordinatorRequest::default().with_key(StrBytes::from_static_str("g")),
+                ),
             };
             frames.extend_from_slice(&frame.expect("it can be encoded"));
         }

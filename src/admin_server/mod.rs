@@ -115,7 +115,9 @@ async fn answer(sources: &Sources, request: &Request<Incoming>) -> Response<Full
         ["proxies"] => json(&rest::proxies(sources)),
         ["topics"] if request.uri().query() == Some("expand=info") => match rest::all_topics(sources).await {
             Ok(topics) => json(&topics),
-            Err(problem) => error(StatusCode::BAD_GATEWAY, &format!("upstream cannot be asked for its topics: {problem}")),
+            Err(problem) => {
+                error(StatusCode::BAD_GATEWAY, &format!("upstream cannot be asked for its topics: {problem}"))
+            }
         },
         ["topics"] => json(&rest::topics(sources)),
         ["topics", name] => found(rest::topic(sources, name), name),

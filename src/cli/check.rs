@@ -187,7 +187,11 @@ async fn check_store(config: &Config, report: &mut Report) {
             report.ok("store", &text);
         }
         Err(problem) => {
-            report.fail("store", &format!("{url}: {problem}"), "check that it exists and that the credential may put, get, list and delete");
+            report.fail(
+                "store",
+                &format!("{url}: {problem}"),
+                "check that it exists and that the credential may put, get, list and delete",
+            );
         }
     }
 }

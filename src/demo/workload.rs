@@ -96,8 +96,8 @@ impl Workload {
             let consumer = consumer(bootstrap, &state)?;
             let state_of = Arc::clone(&state);
             workload.consumers.push(std::thread::spawn(move || consume(&consumer, &state_of)));
-            for topic in 0..TOPICS.len() {
-                let share = TOPICS[topic].bytes_per_second * rate / bootstraps.len() as f64;
+            for (topic, plan) in TOPICS.iter().enumerate() {
+                let share = plan.bytes_per_second * rate / bootstraps.len() as f64;
                 let producer = producer(bootstrap, topic, &state)?;
                 let state_of = Arc::clone(&state);
                 workload.producers.push(std::thread::spawn(move || produce(&producer, topic, zone, share, &state_of)));

@@ -245,7 +245,9 @@ mod tests {
                         assert!(self.order.finish(slot, request));
                     }
                 }
-                Event::Step => self.step(),
+                Event::Step => {
+                    self.step();
+                }
             }
         }
 

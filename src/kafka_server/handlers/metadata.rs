@@ -60,7 +60,8 @@ async fn ask(
     let missing: Vec<String> =
         response.topics.iter().filter(is_missing).filter_map(name).filter(|n| ours.contains(n)).collect();
     let others_missing = response.topics.iter().filter(is_missing).filter_map(name).any(|n| !ours.contains(&n));
-    if missing.is_empty() && !(others_missing && !ours.is_empty()) {
+    let was_withheld = others_missing && !ours.is_empty();
+    if missing.is_empty() && !was_withheld {
         return Ok(response);
     }
     auto_create(session, client_id, &missing).await?;

@@ -15,7 +15,7 @@ use crate::metadata_log::{KafkaLog, MetadataLog as _, topic};
 use crate::object_storage::ObjectStorage;
 use crate::tasks::Tasks;
 use crate::types::LogPosition;
-use crate::upstream::{self, ClusterView, Connector};
+use crate::upstream::{self, ClusterView, Connector, TopicWriters};
 
 /// What the lines said so far.
 #[derive(Default)]
@@ -107,11 +107,34 @@ async fn check_rights(config: &Config, cluster: &ClusterView, report: &mut Repor
     }
     let diskless = config.diskless.authorization;
     report.ok("authorization", &format!("diskless topics: {diskless:?}").to_lowercase());
-    report.warn(
-        "shadow topics",
-        "whether only the proxies may write to them is not known from here",
-        "if the cluster has an authorizer: kafka-acls --add --allow-principal User:NAME --allow-host PROXY --operation Write --topic NAME",
-    );
+    check_bypass(cluster, report).await;
+}
+
+/// Whether clients can write to shadow topics past the proxies, where nobody would read it. No setting of a topic
+/// prevents that; ACLs that name the proxies' hosts do.
+async fn check_bypass(cluster: &ClusterView, report: &mut Report) {
+    let subject = "shadow topics";
+    let advice = "allow WRITE from the proxies only: kafka-acls --add --allow-principal User:NAME --allow-host PROXY --operation Write --topic NAME";
+    match cluster.topic_writers().await {
+        Ok(Ok(TopicWriters::NoAuthorizer)) => report.warn(
+            subject,
+            "the cluster has no authorizer: a client that reaches a broker can write to them past the proxies",
+            "let only the proxies reach the brokers, or use an authorizer",
+        ),
+        Ok(Ok(TopicWriters::Allowed(acls))) => match acls.iter().find(|acl| acl.host == "*") {
+            Some(acl) => {
+                let text = format!("{} may write to {:?} from every host", acl.principal, acl.topic);
+                report.warn(subject, &text, advice);
+            }
+            None => report.ok(subject, &format!("{} ACLs allow writing, each from a named host", acls.len())),
+        },
+        Ok(Err(code)) => report.warn(
+            subject,
+            &format!("the ACLs cannot be read (error code {code}), so it is not known who may write to them"),
+            "allow DESCRIBE on the cluster to the proxy's principal",
+        ),
+        Err(error) => report.warn(subject, &format!("the ACLs cannot be read: {error}"), advice),
+    }
 }
 
 async fn check_metadata_topic(config: &Config, report: &mut Report) {

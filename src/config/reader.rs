@@ -170,7 +170,7 @@ fn line_number(error: &str) -> usize {
 fn nearest(name: &str, known: &BTreeSet<String>) -> Option<String> {
     let scored = known.iter().map(|k| (edits(name, k), k));
     let (distance, best) = scored.min()?;
-    (distance <= name.len() / 3).then(|| best.clone())
+    (distance <= (name.len() / 3).max(2)).then(|| best.clone())
 }
 
 /// Levenshtein distance.

@@ -8,8 +8,9 @@ use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
-    BrokerId, CreateTopicsRequest, CreateTopicsResponse, DescribeClusterRequest, DescribeClusterResponse,
-    DescribeConfigsRequest, ListOffsetsRequest, MetadataRequest, MetadataResponse, TopicName,
+    BrokerId, CreateTopicsRequest, CreateTopicsResponse, DescribeAclsRequest, DescribeAclsResponse,
+    DescribeClusterRequest, DescribeClusterResponse, DescribeConfigsRequest, ListOffsetsRequest, MetadataRequest,
+    MetadataResponse, TopicName,
 };
 
 use super::cluster_view::ClusterView;
@@ -133,6 +134,66 @@ impl ClusterView {
         let version = connection.highest_version::<DescribeClusterRequest>(1)?;
         connection.request(&DescribeClusterRequest::default(), version).await
     }
+}
+
+/// Who may write to topics, by the cluster's ACLs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TopicWriters {
+    /// The cluster has no authorizer: everyone may.
+    NoAuthorizer,
+    /// The ACLs that allow it.
+    Allowed(Vec<WriteAcl>),
+}
+
+/// One ACL that allows writing to topics.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WriteAcl {
+    pub topic: String,
+    pub principal: String,
+    /// `*` means from everywhere.
+    pub host: String,
+}
+
+const ACL_VERSION: i16 = 3;
+/// Codes of `AclOperation`, `AclPermissionType` and `PatternType`.
+const OPERATION_ANY: i8 = 1;
+const OPERATION_ALL: i8 = 2;
+const OPERATION_WRITE: i8 = 4;
+const PERMISSION_ALLOW: i8 = 3;
+const PATTERN_ANY: i8 = 1;
+/// `SECURITY_DISABLED`
+const NO_AUTHORIZER: i16 = 54;
+
+impl ClusterView {
+    /// Needs DESCRIBE on the cluster; the error code otherwise.
+    pub async fn topic_writers(&self) -> Result<Result<TopicWriters, i16>, UpstreamError> {
+        let connection = self.any().await?;
+        let request = DescribeAclsRequest::default()
+            .with_resource_type_filter(TOPIC_RESOURCE)
+            .with_pattern_type_filter(PATTERN_ANY)
+            .with_operation(OPERATION_ANY)
+            .with_permission_type(PERMISSION_ALLOW);
+        let version = connection.highest_version::<DescribeAclsRequest>(ACL_VERSION)?;
+        let response = connection.request(&request, version).await?;
+        Ok(match response.error_code {
+            0 => Ok(TopicWriters::Allowed(write_acls(&response))),
+            NO_AUTHORIZER => Ok(TopicWriters::NoAuthorizer),
+            code => Err(code),
+        })
+    }
+}
+
+fn write_acls(response: &DescribeAclsResponse) -> Vec<WriteAcl> {
+    let mut found = Vec::new();
+    for resource in &response.resources {
+        let writes = resource.acls.iter().filter(|acl| matches!(acl.operation, OPERATION_WRITE | OPERATION_ALL));
+        found.extend(writes.map(|acl| WriteAcl {
+            topic: resource.resource_name.to_string(),
+            principal: acl.principal.to_string(),
+            host: acl.host.to_string(),
+        }));
+    }
+    found
 }
 
 fn topic_name(name: &str) -> TopicName {

@@ -20,7 +20,7 @@ mod security;
 #[cfg(test)]
 mod fake_broker;
 
-pub use admin::{ListedOffset, TopicConfigs};
+pub use admin::{ListedOffset, TopicConfigs, TopicWriters, WriteAcl};
 pub use cluster_view::{Broker, Cluster, ClusterView};
 pub use connection::{Connection, Settings, UpstreamError};
 pub use connector::{ConnectError, Connector, DEFAULT_CONNECT_TIMEOUT, SecurityError, UpstreamStream};

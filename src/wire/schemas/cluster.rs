@@ -168,3 +168,18 @@ pub(super) const DESCRIBE_LOG_DIRS_REQUEST: Message =
 
 pub(super) const LIST_GROUPS_REQUEST: Message =
     message(0, 5).flexible(3).fields(&[strings("StatesFilter").since(4), strings("TypesFilter").since(5)]);
+
+pub(super) const DESCRIBE_ACLS_RESPONSE: Message = message(0, 3).flexible(2).fields(&[
+    int32("ThrottleTimeMs"),
+    int16("ErrorCode"),
+    string("ErrorMessage").nullable(0),
+    structs(
+        "Resources",
+        &[
+            int8("ResourceType"),
+            string("ResourceName"),
+            int8("PatternType").since(1),
+            structs("Acls", &[string("Principal"), string("Host"), int8("Operation"), int8("PermissionType")]),
+        ],
+    ),
+]);

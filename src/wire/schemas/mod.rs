@@ -54,6 +54,7 @@ pub(super) fn response(api_key: i16) -> Option<&'static Message> {
         22 => &transactions::INIT_PRODUCER_ID_RESPONSE,
         23 => &records::OFFSET_FOR_LEADER_EPOCH_RESPONSE,
         24 => &transactions::ADD_PARTITIONS_TO_TXN_RESPONSE,
+        29 => &cluster::DESCRIBE_ACLS_RESPONSE,
         32 => &topics::DESCRIBE_CONFIGS_RESPONSE,
         33 => &topics::ALTER_CONFIGS_RESPONSE,
         36 => &cluster::SASL_AUTHENTICATE_RESPONSE,

@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness import Proxy, wait_for
 
+# Lost connections are what scenarios are about; the library need not report each on the terminal.
+QUIET = {"log_level": 0}
 HEAD = struct.Struct(">IIQ")
 WORDS = [w.encode() for w in "a log is an order of records and an order is all that a broker has to give".split()]
 
@@ -69,7 +71,7 @@ def new_topic(bootstrap, partitions, diskless=True, config=None):
 
 
 def create_topic(bootstrap, name, partitions, config):
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     admin.create_topics([NewTopic(name, partitions, config=config)], request_timeout=30)[name].result(60)
 
 
@@ -97,6 +99,7 @@ class Load:
             "reconnect.backoff.max.ms": 1000,
             "queue.buffering.max.messages": 200_000,
             "error_cb": self._on_error,
+            **QUIET,
             **(settings or {}),
         })
         self._thread = threading.Thread(target=self._run, name=f"load of {topic}", daemon=True)
@@ -140,7 +143,7 @@ class Load:
                 ahead = sent / self.rate - (time.monotonic() - begun)
                 self._producer.poll(max(0.0, min(ahead, 0.1)))
 
-    def wait_for_acknowledged(self, more, seconds):
+    def wait_for_acknowledged(self, more, seconds=300):
         """Waits until so many more records than now are acknowledged."""
         wanted = self.count + more
         wait_for(lambda: self.count >= wanted or self.fatal or self.failures, seconds,
@@ -155,7 +158,7 @@ class Load:
         self._stopping.set()
         self._thread.join(timeout=60)
 
-    def finish(self, seconds=120):
+    def finish(self, seconds=300):
         """Sends what is queued and waits for all acknowledgements. Every record must get one."""
         if self.limit is None:
             self._stopping.set()
@@ -177,7 +180,7 @@ class Reading:
     digest: str
 
 
-def read_and_verify(bootstrap, topic, loads, seconds=180, settings=None):
+def read_and_verify(bootstrap, topic, loads, seconds=300, settings=None):
     """Reads all of a topic by offset and compares it with what was sent, record by record.
 
     Offsets are dense from 0; each sender's records are there once, in order, with every byte, at the offsets that
@@ -192,6 +195,7 @@ def read_and_verify(bootstrap, topic, loads, seconds=180, settings=None):
         "auto.offset.reset": "error",
         "fetch.queue.backoff.ms": 10,
         "check.crcs": True,
+        **QUIET,
         **(settings or {}),
     })
     deadline = time.monotonic() + seconds
@@ -245,31 +249,41 @@ def end_offset(consumer, topic, partition):
 
 def shadow_ends(kafka, topic, partitions):
     """The ends of a topic's logs in the brokers themselves."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "shadow"})
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "shadow", **QUIET})
     try:
         return [end_offset(consumer, topic, p) for p in range(partitions)]
     finally:
         consumer.close()
 
 
-def described(bootstrap, topic=None, seconds=10):
-    """Metadata as a client sees it; never creates a topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "metadata", "allow.auto.create.topics": False})
+def metadata_client(bootstrap, settings=None):
+    """A client that asks for metadata and never has a topic created by asking."""
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": "metadata", "allow.auto.create.topics": False, **QUIET,
+                     **(settings or {})})
+
+
+def described(bootstrap, topic=None, seconds=30):
+    """Metadata as a client sees it."""
+    consumer = metadata_client(bootstrap)
     try:
         return consumer.list_topics(topic, timeout=seconds)
     finally:
         consumer.close()
 
 
-def wait_until_healthy(kafka, seconds=90):
+def wait_until_healthy(kafka, seconds=300):
     """Waits until every broker is back and every replica is in sync."""
+    consumer = metadata_client(kafka.bootstrap)
 
     def is_healthy():
         with contextlib.suppress(KafkaException):
-            metadata = described(kafka.bootstrap)
+            metadata = consumer.list_topics(timeout=5)
             partitions = [p for topic in metadata.topics.values() for p in topic.partitions.values()]
             return len(metadata.brokers) == kafka.brokers and all(
                 p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in partitions)
         return False
 
-    wait_for(is_healthy, seconds, "all brokers and replicas to be in sync")
+    try:
+        wait_for(is_healthy, seconds, "all brokers and replicas to be in sync")
+    finally:
+        consumer.close()

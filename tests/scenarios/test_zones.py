@@ -1,8 +1,6 @@
 """Two proxies in two zones before one Kafka and one store: what one writes, the other reads."""
 
-import json
 import os
-import tempfile
 import threading
 import time
 import uuid
@@ -82,11 +80,10 @@ def test_clients_stay_in_their_zone(zones):
     java_consumer = ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", a.bootstrap, "--topic", java,
                      "--num-records", str(count), "--timeout", "120000", "--command-property",
                      "metadata.max.age.ms=1000"]
-    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file, ThreadPoolExecutor() as threads:
-        file.write("metadata.max.age.ms=1000\n")
-        file.flush()
-        java_producer = ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", a.bootstrap, "--topic",
-                         java, "--max-messages", str(count), "--throughput", "500", "--command-config", file.name]
+    java_producer = ["org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", a.bootstrap, "--topic", java,
+                     "--num-records", str(count), "--throughput", "500", "--record-size", "100", "--command-property",
+                     "metadata.max.age.ms=1000"]
+    with ThreadPoolExecutor() as threads:
         produced = threads.submit(kafka_tool, *java_producer, timeout=SECONDS + 240)
         consumed = threads.submit(kafka_tool, *java_consumer, timeout=SECONDS + 240)
         loads = [Load(a.bootstrap, topic, PARTITIONS, rate=500, limit=count, settings=restless)
@@ -98,7 +95,7 @@ def test_clients_stay_in_their_zone(zones):
             read_and_verify(a.bootstrap, load.topic, [load], settings=restless)
         for one in followed:
             one.result()
-        assert json.loads(produced.result().splitlines()[-1])["acked"] == count
+        assert f"{count} records sent" in produced.result().splitlines()[-1]
         assert f" {count}, " in consumed.result().splitlines()[-1]
     assert traffic(b) == before
 

@@ -4,12 +4,15 @@ The producers live through it all: no scenario makes a new one, and none of thei
 """
 
 import contextlib
+import itertools
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from workload import (Load, described, new_topic, read_and_verify, running_proxies, wait_until_healthy)
+import pytest
 
-from harness import Proxy, wait_for
+from harness import Proxy, kafka_tool, wait_for
+from workload import Load, described, new_topic, read_and_verify, read_values, running_proxies, wait_until_healthy
 
 PARTITIONS = 4
 OUTAGE_SECONDS = 20
@@ -162,11 +165,60 @@ def test_a_proxy_stops_when_another_process_takes_its_id(kafka3):
         try:
             wait_for(lambda: first.process.poll() is not None, 60, "the first process to end")
             assert first.process.returncode != 0
-            last = first.log.read_text()[-3000:]
-            assert f"proxy.id {first.settings['proxy.id']}" in last or "proxy id" in last, last
+            assert "another process opened proxy.id 1" in first.log.read_text()
             assert read_and_verify(second.bootstrap, load.topic, [load]).records == load.count
         finally:
             second.stop()
+
+
+def kill_and_restart(proxy):
+    proxy.kill()
+    proxy.start()
+
+
+def terminate_and_restart(proxy):
+    assert proxy.terminate() == 0
+    proxy.start()
+
+
+def fail_uploads_after_they_are_done(proxy):
+    fail_for_a_while(proxy, "error-after")
+
+
+def fail_uploads_before_they_are_done(proxy):
+    fail_for_a_while(proxy, "error-before")
+
+
+def fail_for_a_while(proxy, fault):
+    """Longer than an upload is repeated, so that segments fail for good and the producer has to send them again."""
+    failed = 'sidestream_object_store_errors_total{operation="put"}'
+    before = proxy.metrics()[failed]
+    proxy.set_store_faults([{"operation": "put", "fault": fault}])
+    wait_for(lambda: proxy.metrics()[failed] >= before + 2, 60, "uploads to fail for good")
+    proxy.set_store_faults([])
+
+
+@pytest.mark.parametrize("break_it", [kill_and_restart, terminate_and_restart, fail_uploads_after_they_are_done,
+                                      fail_uploads_before_they_are_done], ids=lambda f: f.__name__)
+def test_a_java_producer_with_five_requests_in_flight_loses_and_doubles_nothing(kafka3, break_it):
+    """Its records are the numbers from 0, spread over the partitions by the client."""
+    count = 40_000
+    with running_proxies(kafka3) as [proxy], ThreadPoolExecutor() as threads:
+        topic = new_topic(proxy.bootstrap, PARTITIONS)
+        produced = threads.submit(
+            kafka_tool, "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", proxy.bootstrap, "--topic",
+            topic, "--num-records", str(count), "--throughput", "2000", "--payload-monotonic", "--command-property",
+            "delivery.timeout.ms=300000", "batch.size=1000", timeout=400)
+        taken_in = f'sidestream_topic_produced_records_total{{topic="{topic}"}}'
+        for _ in range(2):
+            wait_for(lambda: produced.done() or proxy.metrics().get(taken_in, 0) > 2000, 120, "records to arrive")
+            assert not produced.done(), f"too late to break anything:\n{produced.result()}"
+            break_it(proxy)
+        told = produced.result()
+        assert f"{count} records sent" in told.splitlines()[-1], told
+        numbers = [[int(value) for value in values] for values in read_values(proxy.bootstrap, topic, PARTITIONS)]
+        assert all(lower < higher for one in numbers for lower, higher in itertools.pairwise(one))
+        assert sorted(number for one in numbers for number in one) == list(range(count))
 
 
 def test_records_written_past_the_proxy_are_reported(kafka3):

@@ -180,28 +180,18 @@ class Reading:
     digest: str
 
 
-def read_and_verify(bootstrap, topic, loads, seconds=300, settings=None):
-    """Reads all of a topic by offset and compares it with what was sent, record by record.
-
-    Offsets are dense from 0; each sender's records are there once, in order, with every byte, at the offsets that
-    were acknowledged; nothing else is there.
-    """
-    partitions = loads[0].partitions
-    senders = {load.sender: load for load in loads}
+def read_messages(bootstrap, topic, partitions, seconds, settings=None):
+    """All messages of a topic from offset 0 to its end; offsets must be dense."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap,
         "group.id": f"verification-{uuid.uuid4().hex[:8]}",
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
-        "fetch.queue.backoff.ms": 10,
         "check.crcs": True,
         **QUIET,
         **(settings or {}),
     })
     deadline = time.monotonic() + seconds
-    digest = hashlib.sha256()
-    digests = [hashlib.sha256() for _ in range(partitions)]
-    next_sequences = collections.Counter()
     offsets = [0] * partitions
     try:
         ends = [end_offset(consumer, topic, p) for p in range(partitions)]
@@ -210,29 +200,55 @@ def read_and_verify(bootstrap, topic, loads, seconds=300, settings=None):
             assert time.monotonic() < deadline, f"read only to {offsets} of {ends} in {seconds} s"
             for message in consumer.consume(10_000, timeout=0.5):
                 check_error(message)
-                partition, value = message.partition(), message.value()
-                at = f"partition {partition}, offset {message.offset()}"
-                assert message.offset() == offsets[partition], f"{at}: expected offset {offsets[partition]}"
-                sender, sent_to, sequence = HEAD.unpack_from(value)
-                assert sent_to == partition, f"{at}: was sent to partition {sent_to}"
-                load = senders[sender]
-                wanted = next_sequences[sender, partition]
-                assert sequence == wanted, f"{at}: record {sequence} of sender {sender}, expected {wanted}"
-                assert value == record_value(sender, partition, sequence, load.size), f"{at}: another value"
-                acknowledged = load.acknowledged[partition].get(sequence)
-                assert acknowledged in (None, -1, message.offset()), f"{at}: acknowledged as {acknowledged}"
-                digests[partition].update(struct.pack(">qq", message.offset(), message.timestamp()[1]) + value)
+                if message.error() is not None:
+                    continue
+                partition = message.partition()
+                assert message.offset() == offsets[partition], (
+                    f"partition {partition} gives offset {message.offset()}, expected {offsets[partition]}")
                 offsets[partition] += 1
-                next_sequences[sender, partition] += 1
+                yield message
+        assert offsets == ends, f"more was read than there was when the read began: {offsets}, {ends}"
     finally:
         consumer.close()
+
+
+def read_values(bootstrap, topic, partitions, seconds=300):
+    """The values of all records, by partition."""
+    values = [[] for _ in range(partitions)]
+    for message in read_messages(bootstrap, topic, partitions, seconds):
+        values[message.partition()].append(message.value())
+    return values
+
+
+def read_and_verify(bootstrap, topic, loads, seconds=300, settings=None):
+    """Reads all of a topic by offset and compares it with what was sent, record by record.
+
+    Offsets are dense from 0; each sender's records are there once, in order, with every byte, at the offsets that
+    were acknowledged; nothing else is there.
+    """
+    partitions = loads[0].partitions
+    senders = {load.sender: load for load in loads}
+    digests = [hashlib.sha256() for _ in range(partitions)]
+    next_sequences = collections.Counter()
+    ends = [0] * partitions
+    for message in read_messages(bootstrap, topic, partitions, seconds, settings):
+        partition, value = message.partition(), message.value()
+        at = f"partition {partition}, offset {message.offset()}"
+        sender, sent_to, sequence = HEAD.unpack_from(value)
+        assert sent_to == partition, f"{at}: was sent to partition {sent_to}"
+        load, wanted = senders[sender], next_sequences[sender, partition]
+        assert sequence == wanted, f"{at}: record {sequence} of sender {sender}, expected {wanted}"
+        assert value == record_value(sender, partition, sequence, load.size), f"{at}: another value"
+        acknowledged = load.acknowledged[partition].get(sequence)
+        assert acknowledged == message.offset(), f"{at}: acknowledged at {acknowledged}"
+        digests[partition].update(struct.pack(">qq", message.offset(), message.timestamp()[1]) + value)
+        next_sequences[sender, partition] += 1
+        ends[partition] = message.offset() + 1
     for load in loads:
         found = [next_sequences[load.sender, p] for p in range(partitions)]
         assert found == load.sent, f"sender {load.sender} sent {load.sent} records by partition, found {found}"
-    assert offsets == ends, f"more was read than the log's ends: {offsets}, {ends}"
-    for one in digests:
-        digest.update(one.digest())
-    return Reading(sum(offsets), ends, digest.hexdigest())
+    whole = hashlib.sha256(b"".join(one.digest() for one in digests))
+    return Reading(sum(ends), ends, whole.hexdigest())
 
 
 def check_error(message):
@@ -240,7 +256,6 @@ def check_error(message):
     error = message.error()
     if error is not None and not error.retriable() and error.code() != KafkaError._TRANSPORT:
         raise KafkaException(error)
-    assert error is None or message.value() is None
 
 
 def end_offset(consumer, topic, partition):

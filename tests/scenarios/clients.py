@@ -7,7 +7,7 @@ import time
 import confluent_kafka
 from confluent_kafka import admin
 
-from harness import kafka_tool
+from harness import kafka_tool, wait_for
 
 KINDS = ["classic", "diskless"]
 _numbers = itertools.count(1)
@@ -39,8 +39,18 @@ class Clients:
         self.admin.delete_topics([name], request_timeout=30)[name].result()
 
     def config(self, name):
+        """The topic's settings, once the broker that is asked knows of the topic: each hears of it in its own time."""
         resource = admin.ConfigResource(admin.ResourceType.TOPIC, name)
-        entries = self.admin.describe_configs([resource])[resource].result()
+
+        def described():
+            try:
+                return self.admin.describe_configs([resource])[resource].result()
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() != confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                return None
+
+        entries = wait_for(described, 30, f"the settings of {name}")
         return {key: entry.value for key, entry in entries.items()}
 
     def alter(self, name, key, value, operation=admin.AlterConfigOpType.SET):

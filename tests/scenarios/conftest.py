@@ -6,6 +6,7 @@ import tempfile
 
 import pytest
 
+from clients import KINDS, Clients
 from harness import Kafka, Proxy
 
 
@@ -33,3 +34,15 @@ def proxy3(kafka3):
     yield proxy
     proxy.stop()
     shutil.rmtree(with_store, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def clients(proxy3):
+    """Clients of the shared proxy."""
+    return Clients(proxy3)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Runs a scenario once on a classic and once on a diskless topic."""
+    return request.param

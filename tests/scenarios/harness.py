@@ -98,6 +98,7 @@ class Proxy:
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix=f"sidestream-proxy-{proxy_id}-"))
         ports = free_port_block(110)
         self.port, self.admin_port = ports, ports + 1
+        self.store = pathlib.Path(store)
         self.settings = {
             "proxy.id": proxy_id,
             "proxy.zone": zone,

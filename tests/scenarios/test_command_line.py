@@ -1,0 +1,89 @@
+"""`sidestream topics` and `sidestream inspect` beside a running proxy."""
+
+import json
+import subprocess
+
+from clients import name_for, numbered, values
+from harness import BINARY, wait_for
+
+
+def sidestream(*arguments):
+    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def admin(clients):
+    return ["--admin", f"127.0.0.1:{clients.proxy.admin_port}"]
+
+
+def test_topics_create_makes_a_diskless_topic_that_list_and_describe_show(clients):
+    topic = name_for("made", "by-command")
+    created = sidestream("topics", "create", topic, "--bootstrap", clients.bootstrap, "--partitions", "2", "--config",
+                         "retention.ms=7200000")
+    assert created.returncode == 0, created.stderr
+    assert clients.is_diskless(topic)
+    clients.produce(topic, numbered(7), partition=1)
+    assert values(clients.read(topic, 7, partition=1)) == numbered(7)
+    listed = sidestream("topics", "list", *admin(clients))
+    row = next(line.split() for line in listed.stdout.splitlines() if line.startswith(topic + " "))
+    assert row[1:4] == ["diskless", "2", "7"]
+    described = sidestream("topics", "describe", topic, *admin(clients))
+    assert "retention.ms = 7200000" in described.stdout
+    as_json = json.loads(sidestream("topics", "describe", topic, "--json", *admin(clients)).stdout)
+    ends = {p["partition"]: p["high_watermark"] for p in as_json["partition_list"]}
+    assert (as_json["records"], ends) == (7, {0: 0, 1: 7})
+
+
+def test_topics_create_says_why_it_fails(clients):
+    topic = clients.topic("diskless", "taken")
+    again = sidestream("topics", "create", topic, "--bootstrap", clients.bootstrap)
+    assert again.returncode == 1
+    assert topic in again.stderr and "exists" in again.stderr.lower(), again.stderr
+
+
+def test_topics_list_shows_both_kinds(clients):
+    classic = clients.topic("classic", "listed")
+    diskless = clients.topic("diskless", "listed")
+
+    def kinds():
+        listed = json.loads(sidestream("topics", "list", "--json", *admin(clients)).stdout)
+        return {name: info["kind"] for name, info in listed.items()}
+
+    assert kinds().get(diskless) == "diskless"
+    wait_for(lambda: kinds().get(classic) == "classic", 15, "the classic topic in the list")
+
+
+def test_inspect_segment_shows_what_an_object_holds(clients):
+    topic = clients.topic("diskless", "inspected", partitions=2)
+    before = set(objects(clients))
+    for partition in range(2):
+        clients.produce(topic, numbered(100), partition=partition, compression_type="zstd", linger_ms=100)
+    fresh = sorted(set(objects(clients)) - before)
+    assert fresh
+    topic_id = json.loads(clients.proxy.get(f"/topics/{topic}"))["topic_id"]
+    shown = []
+    for file in fresh:
+        done = sidestream("inspect", "segment", str(file), "--json")
+        assert done.returncode == 0, done.stderr
+        shown += [b for b in json.loads(done.stdout)["batches"] if b["topic_id"] == topic_id]
+    for partition in range(2):
+        mine = [b for b in shown if b["partition"] == partition]
+        assert sum(b["records"] for b in mine) == 100
+    table = sidestream("inspect", "segment", str(fresh[0]))
+    assert table.returncode == 0 and "PARTITION" in table.stdout
+
+
+def test_inspect_segment_finds_damage(clients, tmp_path):
+    topic = clients.topic("diskless", "damaged")
+    before = set(objects(clients))
+    clients.produce(topic, numbered(10))
+    data = bytearray(sorted(set(objects(clients)) - before)[0].read_bytes())
+    data[100] ^= 1
+    broken = tmp_path / "broken"
+    broken.write_bytes(data)
+    done = sidestream("inspect", "segment", str(broken))
+    assert done.returncode == 1
+    assert "damaged" in done.stdout + done.stderr, done
+
+
+def objects(clients):
+    return [file for file in clients.proxy.store.rglob("*") if file.is_file()]

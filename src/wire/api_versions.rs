@@ -15,6 +15,7 @@ use crate::types::ErrorCode;
 
 pub const PRODUCE: i16 = 0;
 pub const FETCH: i16 = 1;
+pub const SASL_HANDSHAKE: i16 = 17;
 pub const API_VERSIONS: i16 = 18;
 
 /// Dropped from the features: with it clients stop registering partitions in transactions and leave that to the
@@ -161,8 +162,9 @@ fn intersect_key(upstream: &ApiVersion) -> Option<ApiVersion> {
     if first > last {
         return None;
     }
-    // librdkafka takes a Produce without version 0 for a broker that cannot compress (KAFKA-18659).
-    let first = if ours.key == PRODUCE { 0 } else { first };
+    // librdkafka takes a Produce without version 0 for a broker that cannot compress (KAFKA-18659), and up to 2.0 at
+    // least, a SaslHandshake without version 0 for a broker without SASL. It uses neither version.
+    let first = if [PRODUCE, SASL_HANDSHAKE].contains(&ours.key) { 0 } else { first };
     Some(upstream.clone().with_min_version(first).with_max_version(last))
 }
 
@@ -222,6 +224,13 @@ mod tests {
         let upstream = offers(&[(0, 0, 13), (1, 4, 18), (2, 1, 11), (18, 0, 3), (26, 0, 5), (28, 0, 5), (8, 2, 10)]);
         let expected = [(0, 0, 9), (1, 4, 15), (2, 1, 10), (18, 0, 4), (26, 0, 4), (28, 0, 4), (8, 2, 10)];
         assert_eq!(ranges(&intersect(&upstream)), expected);
+    }
+
+    #[test]
+    fn librdkafka_finds_the_versions_that_it_looks_for_and_never_uses() {
+        let upstream = offers(&[(PRODUCE, 0, 13), (SASL_HANDSHAKE, 0, 1)]);
+        assert_eq!(ranges(&intersect(&upstream)), [(PRODUCE, 0, 9), (SASL_HANDSHAKE, 0, 1)]);
+        assert!(!Api::of(SASL_HANDSHAKE).speaks(0));
     }
 
     #[test]

@@ -15,12 +15,13 @@ const MAX_REQUEST_ELEMENTS: usize = 250_000;
 /// Array elements in a response of the upstream cluster: a million partitions.
 const MAX_RESPONSE_ELEMENTS: usize = 1_500_000;
 
-/// Decodes a request body (without its header), which must be exactly one `T`.
+/// Decodes a request body (without its header). Bytes behind the message are passed over, as brokers do: librdkafka
+/// leaves three when it asks for the metadata of all topics, since it writes the absent list in the old form.
 pub fn decode_request<T: Request>(version: i16, body: Bytes) -> Result<T, WireError> {
     let schema = schemas::request(T::KEY).ok_or(WireError::UnsupportedVersion { api_key: T::KEY, version })?;
     check_version::<T>(T::KEY, version)?;
-    walk(schema, T::KEY, version, &body, MAX_REQUEST_ELEMENTS)?;
-    decode(T::KEY, version, body)
+    let length = walk_prefix(schema, T::KEY, version, &body, MAX_REQUEST_ELEMENTS)?;
+    decode(T::KEY, version, body.slice(..length))
 }
 
 /// Decodes the body of the response to a `T` (without its header), which must be exactly one.
@@ -136,6 +137,14 @@ mod tests {
             let (id, answer) = decode_response_frame::<ApiVersionsRequest>(version, frame.slice(4..)).expect("decodes");
             assert_eq!((id, answer.error_code), (7, 0));
         }
+    }
+
+    #[test]
+    fn bytes_behind_a_request_are_passed_over() {
+        // What librdkafka 2.16 sends for all topics.
+        let body = Bytes::from_static(&[0, 0, 0, 0, 1, 0, 0]);
+        let request: MetadataRequest = decode_request(13, body).expect("decodes");
+        assert_eq!(request.topics, None);
     }
 
     #[test]

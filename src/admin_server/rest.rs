@@ -54,17 +54,17 @@ pub(super) async fn all_topics(sources: &Sources) -> Result<Value, UpstreamError
         }
     }
     for topic in diskless.by_id.values() {
-        all.insert(topic.name.clone(), describe(topic));
+        all.insert(topic.name.clone(), describe(sources, topic));
     }
     Ok(Value::Object(all))
 }
 
 pub(super) fn topic(sources: &Sources, name: &str) -> Option<Value> {
     let topics = sources.proxy.coordination.view().topics();
-    topics.named(name).map(|topic| describe(topic))
+    topics.named(name).map(|topic| describe(sources, topic))
 }
 
-fn describe(topic: &Topic) -> Value {
+fn describe(sources: &Sources, topic: &Topic) -> Value {
     let bytes: u64 = topic.partitions.iter().map(|p| p.size()).sum();
     let records: i64 = topic.partitions.iter().map(|p| p.bounds()).map(|b| b.high_watermark - b.log_start_offset).sum();
     json!({
@@ -74,6 +74,7 @@ fn describe(topic: &Topic) -> Value {
         "partitions": topic.partitions.len(),
         "bytes": bytes,
         "records": records,
+        "stray_partitions": sources.strays.of(&topic.name),
         "config": {
             "message.timestamp.type": if topic.config.log_append_time { "LogAppendTime" } else { "CreateTime" },
             "max.message.bytes": topic.config.max_message_bytes,

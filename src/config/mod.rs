@@ -46,6 +46,16 @@ const SECRETS: [(&str, &str); 4] = [
     ("SIDESTREAM_STORE_SECRET_ACCESS_KEY", "store.option.secret_access_key"),
 ];
 
+/// Whether a secret means anything beside these settings: the environment may carry it for another program.
+fn applies(secret: &str, given: &Settings) -> bool {
+    let text = |name: &str| given.values.get(name).and_then(|(value, _)| value.as_str()).unwrap_or_default();
+    if secret.starts_with("store.") {
+        text("store.url").starts_with("s3://")
+    } else {
+        text("upstream.security.protocol").starts_with("SASL")
+    }
+}
+
 impl Config {
     /// Reads a file, then the environment, then `--set` arguments: the later wins.
     pub fn load(path: &Path, arguments: &[String]) -> Result<Self, ConfigError> {
@@ -63,7 +73,7 @@ impl Config {
     ) -> Result<Self, Vec<String>> {
         let mut given = Settings::parse(text)?;
         for (variable, name) in SECRETS {
-            if let Some(value) = environment(variable) {
+            if let Some(value) = environment(variable).filter(|_| applies(name, &given)) {
                 given.set_environment(name, variable, &value);
             }
         }

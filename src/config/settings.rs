@@ -304,7 +304,7 @@ fn diskless(r: &mut Reader) -> DisklessConfig {
         topics,
         idempotence: r.choice("diskless.idempotence", IdempotencePolicy::Require, &policies),
         authorization: r.choice("diskless.authorization", Authorization::Upstream, &authorizations),
-        authorization_cache: milliseconds(r, "diskless.authorization.cache.ms", 5_000, 0, 600_000),
+        authorization_cache: milliseconds(r, "diskless.acl.cache.ms", 5_000, 0, 600_000),
         commit_interval: milliseconds(r, "diskless.append.commit.interval.ms", 250, 1, 10_000),
         buffer_max_bytes: bytes(r, "diskless.append.buffer.max.bytes", 4 * MIB, 1024),
         quiet: milliseconds(r, "diskless.append.quiet.ms", 5, 1, 10_000),

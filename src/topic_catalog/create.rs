@@ -70,7 +70,11 @@ impl TopicCatalog {
     }
 
     /// Makes a topic diskless that upstream has just created for us, and waits until it is so here.
-    pub async fn register(&self, created: &Created) -> Result<(), Refusal> {
+    pub async fn register(&self, created: &mut Created) -> Result<(), Refusal> {
+        if created.partitions <= 0 {
+            // Upstream tells a creator without DESCRIBE_CONFIGS neither partitions nor settings (KIP-525).
+            created.partitions = self.partitions_of(created).await?;
+        }
         self.check_shadow_is_empty(created).await?;
         let command = Command::RegisterTopic {
             name: created.name.clone(),
@@ -79,7 +83,31 @@ impl TopicCatalog {
             leader_epoch: 0,
             config: created.config.clone(),
         };
-        self.propose(command).await
+        self.propose(command).await?;
+        self.refresh_configs(std::slice::from_ref(&created.name)).await;
+        Ok(())
+    }
+
+    async fn partitions_of(&self, created: &Created) -> Result<i32, Refusal> {
+        let refusal = |reason: String| Refusal {
+            code: ErrorCode::RequestTimedOut,
+            message: format!("topic {:?} was created, but its partitions could not be counted: {reason}", created.name),
+        };
+        let deadline = tokio::time::Instant::now() + SHADOW_CHECK_DEADLINE;
+        loop {
+            let found = shadow::topic(&self.cluster, &created.name).await;
+            let reason = match found {
+                Ok(Some(topic)) if topic.id == created.id && topic.partitions > 0 => {
+                    return i32::try_from(topic.partitions).map_err(|_| refusal("there are too many".to_owned()));
+                }
+                Ok(_) => "the brokers do not know it yet".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if tokio::time::Instant::now() >= deadline {
+                return Err(refusal(reason));
+            }
+            tokio::time::sleep(SHADOW_CHECK_PAUSE).await;
+        }
     }
 
     /// A topic that already has records in upstream would lose them from sight.

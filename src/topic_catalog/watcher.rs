@@ -3,11 +3,12 @@
 //!
 //! Every proxy runs one. Two that see the same change propose it twice, and `apply` refuses the second as stale.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,14 @@ const ABSENCE_CONFIRMED_AFTER: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub struct StrayStats {
     pub partitions: AtomicU64,
+    by_topic: Mutex<BTreeMap<String, usize>>,
+}
+
+impl StrayStats {
+    /// Partitions of a topic that a client wrote to past the proxy.
+    pub fn of(&self, topic: &str) -> usize {
+        self.by_topic.lock().get(topic).copied().unwrap_or(0)
+    }
 }
 
 /// Runs until it is told to stop.
@@ -117,10 +126,12 @@ impl TopicCatalog {
 
     async fn look_for_strays(&self, topics: &[Arc<Topic>], stats: &StrayStats) {
         let mut strays = 0;
+        let mut by_topic = BTreeMap::new();
         for topic in topics {
             let Ok(ends) = shadow::log_ends(&self.cluster, &topic.name, topic.partitions.len()).await else { continue };
             for (partition, end) in ends.iter().enumerate().filter(|(_, end)| **end > 0) {
                 strays += 1;
+                *by_topic.entry(topic.name.clone()).or_insert(0) += 1;
                 tracing::warn!(
                     topic = topic.name,
                     partition,
@@ -130,5 +141,6 @@ impl TopicCatalog {
             }
         }
         stats.partitions.store(strays, Ordering::Relaxed);
+        *stats.by_topic.lock() = by_topic;
     }
 }

@@ -125,6 +125,12 @@ def take(consumer, count, seconds=60):
     return taken
 
 
+def seconds_apart(count):
+    """Timestamps a second apart, recent enough for retention to leave their records alone."""
+    first = int(time.time() - 3600) * 1000
+    return [first + 1000 * i for i in range(count)]
+
+
 def values(messages):
     return [m.value() for m in messages]
 

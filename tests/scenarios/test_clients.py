@@ -7,7 +7,7 @@ import kafka
 import kafka.admin
 import pytest
 
-from clients import name_for, numbered, take, values
+from clients import name_for, numbered, seconds_apart, take, values
 from harness import wait_for
 
 
@@ -37,8 +37,9 @@ def test_kcat_reads_in_a_group_and_resumes(clients, kind):
 
 def test_kcat_finds_an_offset_by_time(clients, kind):
     topic = clients.topic(kind, "kcat")
-    clients.produce(topic, numbered(5), timestamps=[1_700_000_000_000 + 1000 * i for i in range(5)])
-    found = clients.kcat("-Q", "-t", f"{topic}:0:1700000002500")
+    times = seconds_apart(5)
+    clients.produce(topic, numbered(5), timestamps=times)
+    found = clients.kcat("-Q", "-t", f"{topic}:0:{times[2] + 500}")
     assert found.stdout.strip() == f"{topic} [0] offset 3", found.stderr
 
 
@@ -53,24 +54,26 @@ def test_confluent_reports_offsets_and_reads_them_back(clients, kind):
 def test_confluent_keeps_keys_headers_and_timestamps(clients, kind):
     topic = clients.topic(kind, "confluent")
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None)]
+    time = seconds_apart(1)[0] + 123
     producer = clients.producer()
-    producer.produce(topic, b"value", key=b"key", headers=headers, timestamp=1_700_000_000_123, partition=0)
+    producer.produce(topic, b"value", key=b"key", headers=headers, timestamp=time, partition=0)
     producer.produce(topic, None, key=b"tombstone", partition=0)
     assert producer.flush(60) == 0
     first, second = clients.read(topic, 2)
     assert (first.key(), first.value(), first.headers()) == (b"key", b"value", headers)
-    assert first.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
+    assert first.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, time)
     assert (second.key(), second.value()) == (b"tombstone", None)
 
 
 def test_confluent_watermarks_and_times_lead_to_the_same_records(clients, kind):
     topic = clients.topic(kind, "confluent")
-    clients.produce(topic, numbered(10), timestamps=[1_700_000_000_000 + 1000 * i for i in range(10)])
+    times = seconds_apart(10)
+    clients.produce(topic, numbered(10), timestamps=times)
     consumer = clients.consumer(name_for("group", "times"))
     partition = confluent_kafka.TopicPartition
     try:
         assert consumer.get_watermark_offsets(partition(topic, 0), timeout=30) == (0, 10)
-        found = consumer.offsets_for_times([partition(topic, 0, 1_700_000_004_000)], timeout=30)[0]
+        found = consumer.offsets_for_times([partition(topic, 0, times[4])], timeout=30)[0]
         assert found.offset == 4
         consumer.assign([partition(topic, 0, 0)])
         take(consumer, 10)

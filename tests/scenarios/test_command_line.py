@@ -1,4 +1,4 @@
-"""`sidestream topics` and `sidestream inspect` beside a running proxy."""
+"""`sidestream topics`, `inspect` and `check` beside a running proxy."""
 
 import json
 import subprocess
@@ -83,6 +83,21 @@ def test_inspect_segment_finds_damage(clients, tmp_path):
     done = sidestream("inspect", "segment", str(broken))
     assert done.returncode == 1
     assert "damaged" in done.stdout + done.stderr, done
+
+
+def test_check_finds_the_cluster_and_the_store_usable(clients):
+    done = sidestream("check", "--config", str(clients.proxy.directory / "sidestream.toml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.split()]
+    assert "fail" not in {words[0] for words in lines}
+    assert sum(words[0] == "ok" for words in lines) >= 3, done.stdout
+
+
+def test_check_fails_where_upstream_does_not_answer(clients):
+    config = str(clients.proxy.directory / "sidestream.toml")
+    done = sidestream("check", "--config", config, "--set", 'upstream.bootstrap.servers=["127.0.0.1:1"]')
+    assert done.returncode == 1
+    assert "fail" in done.stdout and "upstream" in done.stdout, done.stdout
 
 
 def objects(clients):

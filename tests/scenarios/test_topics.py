@@ -119,6 +119,16 @@ def test_partitions_that_are_added_take_records(clients, kind):
     assert values(clients.read(topic, 2, partition=2)) == numbered(2)
 
 
+def test_the_list_of_all_topics_has_both_kinds_and_not_the_proxies_own_log(clients, kind):
+    topic = clients.topic(kind, "listed")
+    listed = clients.admin.list_topics(timeout=30).topics
+    assert topic in listed and metadata_topic(clients) not in listed
+
+
+def metadata_topic(clients):
+    return clients.proxy.settings.get("metadata.topic", "__diskless_metadata")
+
+
 def test_times_of_a_log_append_time_topic_are_the_log_s(clients, kind):
     topic = clients.topic(kind, "appended", config={"message.timestamp.type": "LogAppendTime"})
     before = time.time() * 1000
@@ -133,7 +143,7 @@ def test_times_of_a_log_append_time_topic_are_the_log_s(clients, kind):
 
 
 def test_the_metadata_log_is_closed_to_clients(clients):
-    topic = clients.proxy.settings.get("metadata.topic", "__diskless_metadata")
+    topic = metadata_topic(clients)
     error = refusal(lambda: clients.delete(topic))
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(KafkaException):

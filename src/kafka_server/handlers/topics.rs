@@ -114,13 +114,13 @@ async fn finish(session: &mut Session, result: &mut CreatableTopicResult, valida
     }
     if !validate_only {
         let settings = result.configs.iter().flatten().map(|c| (c.name.as_str(), c.value.as_deref()));
-        let created = Created {
+        let mut created = Created {
             name: name.clone(),
             id: TopicId::from(result.topic_id),
             partitions: result.num_partitions,
             config: topic_config(1, settings),
         };
-        if let Err(refusal) = session.proxy.catalog.register(&created).await {
+        if let Err(refusal) = session.proxy.catalog.register(&mut created).await {
             session.proxy.catalog.withdraw(&name).await;
             *result = refused_topic(&name, &refusal);
             return;

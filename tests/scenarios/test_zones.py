@@ -56,7 +56,8 @@ def own_ports(proxy):
 def endpoints_told(proxy):
     """Every address that a client learns from this proxy."""
     told = [(b.host, b.port) for b in described(proxy.bootstrap).brokers.values()]
-    cluster = AdminClient({"bootstrap.servers": proxy.bootstrap, **QUIET}).describe_cluster(request_timeout=30).result(60)
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap, **QUIET})
+    cluster = admin.describe_cluster(request_timeout=30).result(60)
     told += [(node.host, node.port) for node in cluster.nodes]
     return told
 

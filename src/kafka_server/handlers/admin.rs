@@ -106,11 +106,32 @@ fn refuse_changes<'a>(diskless: bool, changes: impl Iterator<Item = Change<'a>>)
     None
 }
 
-fn metadata_topic_refusal(session: &Session, resource_type: i8, name: &str) -> Option<Refusal> {
-    (resource_type == TOPIC_RESOURCE && session.proxy.catalog.is_metadata_topic(name)).then(|| Refusal {
-        code: ErrorCode::TopicAuthorizationFailed,
-        message: "this topic holds the proxies' own log".to_owned(),
-    })
+/// What is decided about the changes of one resource before upstream is asked.
+struct Judged {
+    is_diskless: bool,
+    refusal: Option<Refusal>,
+}
+
+fn judge<'a>(session: &Session, kind: i8, name: &str, changes: impl Iterator<Item = Change<'a>>) -> Judged {
+    let is_diskless = is_diskless(session, kind, name);
+    let refusal = if kind != TOPIC_RESOURCE {
+        None
+    } else if session.proxy.catalog.is_metadata_topic(name) {
+        let message = "this topic holds the proxies' own log".to_owned();
+        Some(Refusal { code: ErrorCode::TopicAuthorizationFailed, message })
+    } else {
+        refuse_changes(is_diskless, changes)
+    };
+    Judged { is_diskless, refusal }
+}
+
+/// The flag is ours: upstream would refuse it, or take its deletion for done.
+fn is_ours(kind: i8, setting: &str) -> bool {
+    kind == TOPIC_RESOURCE && setting == DISKLESS_ENABLE
+}
+
+fn code_and_message(refusal: Option<Refusal>) -> (i16, Option<StrBytes>) {
+    refusal.map_or((0, None), |r| (r.code.code(), Some(StrBytes::from_string(r.message))))
 }
 
 pub(crate) async fn incremental_alter_configs(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
@@ -120,19 +141,16 @@ pub(crate) async fn incremental_alter_configs(session: &mut Session, request: &I
     let mut local = Vec::new();
     asked.resources.retain_mut(|resource| {
         let (kind, name) = (resource.resource_type, resource.resource_name.clone());
-        let diskless = is_diskless(session, kind, &name);
-        let refusal = metadata_topic_refusal(session, kind, &name).or_else(|| {
-            let changes = resource.configs.iter().map(|c| Change {
-                name: &c.name,
-                set_to: (c.config_operation == OPERATION_SET).then_some(c.value.as_deref()),
-            });
-            refuse_changes(diskless, changes.filter(|_| kind == TOPIC_RESOURCE))
+        let changes = resource.configs.iter().map(|c| Change {
+            name: &c.name,
+            set_to: (c.config_operation == OPERATION_SET).then_some(c.value.as_deref()),
         });
-        resource.configs.retain(|c| kind != TOPIC_RESOURCE || c.name.as_str() != DISKLESS_ENABLE);
-        let is_done = refusal.is_some() || resource.configs.is_empty() || is_virtual_broker(kind, &name);
+        let judged = judge(session, kind, &name, changes);
+        resource.configs.retain(|c| !is_ours(kind, &c.name));
+        let is_done = judged.refusal.is_some() || resource.configs.is_empty() || is_virtual_broker(kind, &name);
         if is_done {
-            local.push(altered(kind, name, refusal));
-        } else if diskless {
+            local.push(altered(kind, name, judged.refusal));
+        } else if judged.is_diskless {
             changed.push(name.to_string());
         }
         !is_done
@@ -149,7 +167,7 @@ pub(crate) async fn incremental_alter_configs(session: &mut Session, request: &I
 }
 
 fn altered(resource_type: i8, resource_name: StrBytes, refusal: Option<Refusal>) -> AlterConfigsResourceResponse {
-    let (code, message) = refusal.map_or((0, None), |r| (r.code.code(), Some(StrBytes::from_string(r.message))));
+    let (code, message) = code_and_message(refusal);
     AlterConfigsResourceResponse::default()
         .with_resource_type(resource_type)
         .with_resource_name(resource_name)
@@ -166,16 +184,12 @@ pub(crate) async fn alter_configs(session: &mut Session, request: &Incoming) -> 
     let mut local = Vec::new();
     asked.resources.retain_mut(|resource| {
         let (kind, name) = (resource.resource_type, resource.resource_name.clone());
-        let diskless = is_diskless(session, kind, &name);
-        let refusal = metadata_topic_refusal(session, kind, &name).or_else(|| {
-            let changes = resource.configs.iter().map(|c| Change { name: &c.name, set_to: Some(c.value.as_deref()) });
-            refuse_changes(diskless, changes.filter(|_| kind == TOPIC_RESOURCE))
-        });
-        resource.configs.retain(|c| kind != TOPIC_RESOURCE || c.name.as_str() != DISKLESS_ENABLE);
-        let is_done = refusal.is_some() || is_virtual_broker(kind, &name);
+        let changes = resource.configs.iter().map(|c| Change { name: &c.name, set_to: Some(c.value.as_deref()) });
+        let judged = judge(session, kind, &name, changes);
+        resource.configs.retain(|c| !is_ours(kind, &c.name));
+        let is_done = judged.refusal.is_some() || is_virtual_broker(kind, &name);
         if is_done {
-            let (code, message) =
-                refusal.map_or((0, None), |r| (r.code.code(), Some(StrBytes::from_string(r.message))));
+            let (code, message) = code_and_message(judged.refusal);
             local.push(
                 LegacyResponse::default()
                     .with_resource_type(kind)
@@ -183,7 +197,7 @@ pub(crate) async fn alter_configs(session: &mut Session, request: &Incoming) -> 
                     .with_error_code(code)
                     .with_error_message(message),
             );
-        } else if diskless {
+        } else if judged.is_diskless {
             changed.push(name.to_string());
         }
         !is_done

@@ -1,7 +1,7 @@
 //! A bounded walker: checks a whole message body against its schema before anything decodes it.
 //!
 //! Every count is held against the bytes that follow (each element takes at least its smallest encoding), every
-//! length against the end, and no byte may be left over. The walk allocates nothing; a small budget for elements
+//! length against the end. Bytes that some clients leave behind a message are not part of it. The walk allocates nothing; a small budget for elements
 //! bounds what a decoder will allocate afterwards, since a two-byte element can become a hundred bytes in memory.
 //!
 //! Decides nothing about values, and does not check that strings are UTF-8: decoders refuse those cleanly.

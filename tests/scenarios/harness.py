@@ -116,7 +116,12 @@ class Proxy:
         }
         self.log = self.directory / "sidestream.log"
         self.process = None
-        self.start()
+        try:
+            self.start()
+        except Exception:
+            # Nobody holds this object yet, so nobody else can end what was started. The log is in the error.
+            self.stop()
+            raise
 
     @property
     def bootstrap(self):
@@ -135,7 +140,10 @@ class Proxy:
             self.wait_ready()
 
     def wait_ready(self, seconds=60):
-        wait_for(self._is_ready_or_dead, seconds, f"the proxy to be ready; see {self.log}")
+        try:
+            wait_for(self._is_ready_or_dead, seconds, "the proxy to be ready")
+        except TimeoutError as error:
+            raise RuntimeError(f"{error}:\n{self.log.read_text()[-4000:]}") from error
         if self.process.poll() is not None:
             raise RuntimeError(f"the proxy exited with {self.process.returncode}:\n{self.log.read_text()[-4000:]}")
 

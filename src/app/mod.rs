@@ -78,11 +78,15 @@ impl App {
             None => open_log(&config, &cluster).await?,
         };
         ensure_store_is_ours(&config, log.as_ref(), &store).await?;
-        let coordination = coordinate(&config, &endpoint, &cluster, log, &services).await?;
+        let metadata_topic_id = metadata_topic_id(&config, &cluster).await?;
+        let coordination = coordinate(&config, &endpoint, (&cluster, metadata_topic_id), log, &services).await?;
         let cache_config = ZoneCacheConfig { max_bytes: config.fetch.cache_bytes, ..ZoneCacheConfig::default() };
         let cache = Arc::new(ZoneCache::new(store.clone(), coordination.log_id(), cache_config));
-        let catalog =
-            Arc::new(TopicCatalog::new(Arc::clone(&coordination), cluster.clone(), config.metadata.topic.clone()));
+        let catalog = Arc::new(TopicCatalog::new(
+            Arc::clone(&coordination),
+            cluster.clone(),
+            (config.metadata.topic.clone(), metadata_topic_id),
+        ));
         let produce = start_produce(&config, &coordination, &store, &cache, &services);
         let freshness = Arc::new(seams::LogFreshness::new(Arc::clone(&coordination)));
         let fetch =
@@ -108,7 +112,8 @@ impl App {
         let sources = Arc::new(Sources { proxy: Arc::clone(&proxy), store, cache, strays });
         doors.spawn("admin server", admin.serve(Arc::clone(&sources), doors.stop_token()));
         let brokers = broker_ids(&proxy);
-        proxy.mapped.ensure(&proxy, &brokers).await.context("a mapped listener cannot be opened")?;
+        let open = proxy.mapped.ensure(&proxy, &brokers).await;
+        anyhow::ensure!(open.len() == brokers.len(), "a mapped listener cannot be opened: see the log above");
         doors.spawn("bootstrap listener", listener.serve(Arc::clone(&proxy), Door::VirtualBroker, doors.stop_token()));
         tracing::info!(bootstrap = %proxy.endpoint, admin = %admin_address, zone = proxy.config.proxy.zone, "serving");
         let admin = Endpoint { host: admin_address.ip().to_string(), port: admin_address.port() };
@@ -212,20 +217,36 @@ async fn open_log(config: &Config, cluster: &ClusterView) -> anyhow::Result<Arc<
     }
 }
 
+const ID_ATTEMPTS: u32 = 50;
+const ID_ATTEMPT_EVERY: Duration = Duration::from_millis(200);
+
+/// The id of the topic that holds the log; zero where it is none.
+async fn metadata_topic_id(config: &Config, cluster: &ClusterView) -> anyhow::Result<TopicId> {
+    match config.metadata.mode {
+        MetadataMode::Standalone => Ok(TopicId::ZERO),
+        MetadataMode::Distributed => {
+            // The topic exists: it was made or found a moment ago. Not every broker may have heard of it.
+            for _ in 0..ID_ATTEMPTS {
+                if let Some(topic) = topic_catalog::shadow::topic(cluster, &config.metadata.topic).await? {
+                    return Ok(topic.id);
+                }
+                tokio::time::sleep(ID_ATTEMPT_EVERY).await;
+            }
+            anyhow::bail!(
+                "no broker of upstream knows the topic {:?}: check the rights of the proxy's principal",
+                config.metadata.topic
+            )
+        }
+    }
+}
+
 async fn coordinate(
     config: &Config,
     endpoint: &Endpoint,
-    cluster: &ClusterView,
+    (cluster, metadata_topic_id): (&ClusterView, TopicId),
     log: Arc<dyn MetadataLog>,
     services: &Tasks,
 ) -> anyhow::Result<Arc<Coordination>> {
-    let metadata_topic_id = match config.metadata.mode {
-        MetadataMode::Standalone => TopicId::ZERO,
-        MetadataMode::Distributed => {
-            let found = topic_catalog::shadow::topic(cluster, &config.metadata.topic).await?;
-            found.map_or(TopicId::ZERO, |topic| topic.id)
-        }
-    };
     std::fs::create_dir_all(&config.metadata.directory)
         .with_context(|| format!("metadata.directory {} cannot be made", config.metadata.directory.display()))?;
     let settings = coordination::Settings {
@@ -282,7 +303,7 @@ async fn follow_cluster(proxy: Arc<Proxy>, services: Tasks) {
         }
         let listed = broker_ids(&proxy);
         // A port that cannot be opened was reported; clients are told of the others.
-        let _ = proxy.mapped.ensure(&proxy, &listed).await;
+        proxy.mapped.ensure(&proxy, &listed).await;
         proxy.mapped.follow(&listed, Instant::now()).await;
     }
 }

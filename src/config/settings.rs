@@ -105,9 +105,10 @@ pub struct DisklessConfig {
 }
 
 impl DisklessConfig {
-    /// Whether a topic of this name is created diskless without being asked for.
+    /// Whether a topic of this name is created diskless without being asked for. Never Kafka's own topics, whose names
+    /// begin with two underscores.
     pub fn matches(&self, name: &str) -> bool {
-        self.topics.iter().any(|t| t.is_match(name))
+        !name.starts_with("__") && self.topics.iter().any(|t| t.is_match(name))
     }
 }
 

@@ -42,6 +42,17 @@ struct State {
     /// Whether requests can be sent upstream. Decided under one lock with the order, so that no request is noted
     /// for an upstream connection whose end was already seen.
     upstream_open: bool,
+    /// A request that gets no answer went upstream. Then the end of the upstream connection is all that tells the
+    /// client of its failure.
+    sent_unanswered: bool,
+    /// The writer is at an answer that is no longer in the order.
+    writing: bool,
+}
+
+impl State {
+    fn owed_to_client(&self) -> usize {
+        self.order.owed_to_client() + usize::from(self.writing)
+    }
 }
 
 /// Upstream closed its side while it owed nothing: open it again first.
@@ -58,7 +69,13 @@ impl Answers {
     }
 
     pub(super) fn upstream_opened(&self) {
-        self.state.lock().upstream_open = true;
+        let mut state = self.state.lock();
+        state.upstream_open = true;
+        state.sent_unanswered = false;
+    }
+
+    pub(super) fn unanswered_sent(&self) {
+        self.state.lock().sent_unanswered = true;
     }
 
     /// Notes a request that goes upstream as it is and will be answered there.
@@ -94,12 +111,12 @@ impl Answers {
     }
 
     pub(super) fn is_owed_to_client(&self) -> bool {
-        self.state.lock().order.owed_to_client() > 0
+        self.state.lock().owed_to_client() > 0
     }
 
     /// Waits until at most `limit` answers are owed to the client. Only the reading side waits here.
     pub(super) async fn at_most(&self, limit: usize) {
-        while self.state.lock().order.owed_to_client() > limit {
+        while self.state.lock().owed_to_client() > limit {
             tokio::select! {
                 () = self.drained.notified() => {}
                 () = self.closed.cancelled() => return,
@@ -108,14 +125,22 @@ impl Answers {
     }
 
     fn step(&self) -> Step<Answer, Call> {
-        self.state.lock().order.step()
+        let mut state = self.state.lock();
+        let step = state.order.step();
+        state.writing = matches!(step, Step::WriteLocal(_) | Step::PassUpstream);
+        step
     }
 
-    /// Upstream ended. False if it still owed an answer: then the client cannot be served any further.
+    fn written(&self) {
+        self.state.lock().writing = false;
+        self.drained.notify_one();
+    }
+
+    /// Upstream ended. False if that is news for the client: it still owed an answer, or had got a request without one.
     fn upstream_ended(&self) -> bool {
         let mut state = self.state.lock();
         state.upstream_open = false;
-        state.order.owed_by_upstream() == 0
+        state.order.owed_by_upstream() == 0 && !state.sent_unanswered
     }
 }
 
@@ -132,12 +157,23 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until the connection ends.
     pub(super) async fn run(mut self) -> io::Result<()> {
+        let closed = self.answers.closed.clone();
+        // The reading side closes a connection that ends well only when nothing is owed any more, so nothing is cut
+        // off here but what nobody waits for: a client that does not read, an upstream that does not answer.
+        tokio::select! {
+            biased;
+            ended = self.write_all() => ended,
+            () = closed.cancelled() => Ok(()),
+        }
+    }
+
+    async fn write_all(&mut self) -> io::Result<()> {
         let mut upstream: Option<FrameReader> = None;
         loop {
             match self.answers.step() {
                 Step::WriteLocal(Answer::Frame(parts)) => write_parts(&mut self.client, parts).await?,
                 Step::WriteLocal(Answer::Nothing) => {}
-                Step::WriteLocal(Answer::Close) => return Ok(()),
+                Step::WriteLocal(Answer::Close) => return self.client.flush().await,
                 Step::PassUpstream => {
                     let upstream = newest(&mut upstream, &mut self.upstreams).await?;
                     pass_frame(upstream, &mut self.client).await?;
@@ -148,14 +184,15 @@ impl Writer {
                     let _ = call.send(frame);
                 }
                 Step::Wait => {
-                    self.client.flush().await?;
                     if !self.wait(&mut upstream).await? {
                         return Ok(());
                     }
                     continue;
                 }
             }
-            self.answers.drained.notify_one();
+            // An answer counts as given once it has left our buffers.
+            self.client.flush().await?;
+            self.answers.written();
         }
     }
 

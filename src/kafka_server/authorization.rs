@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{MetadataRequest, TopicName};
 
 use super::session::{CallError, Session};
 use crate::config::Authorization;
+use crate::types::{ErrorCode, TopicId};
 use crate::wire::StrBytes;
 
 /// An operation on a topic; the value is its bit in the authorized operations (`AclOperation`).
@@ -20,37 +22,60 @@ pub(super) enum Operation {
     Describe = 1 << 8,
 }
 
+/// What upstream said of one topic.
+#[derive(Clone, Copy)]
+struct Grant {
+    operations: i32,
+    /// Zero where upstream gives no ids.
+    topic_id: TopicId,
+    /// The broker says that there is no such topic: it was deleted, or the broker has not heard of it yet.
+    is_absent: bool,
+    since: Instant,
+}
+
 /// The rights of one client connection that were asked for lately.
 pub(super) struct Grants {
-    by_topic: HashMap<String, (i32, Instant)>,
+    by_topic: HashMap<String, Grant>,
     lifetime: Duration,
 }
 
 /// What upstream says where it was not asked for rights, or has no authorizer.
 const NOT_GIVEN: i32 = i32::MIN;
 const NOTHING: i32 = 0;
+/// Topics whose rights are kept from one request to the next.
 const MOST_REMEMBERED: usize = 10_000;
+/// Kafka's `Topic.MAX_NAME_LENGTH`.
+const LONGEST_NAME: usize = 249;
 
 impl Grants {
     pub(super) fn new(lifetime: Duration) -> Self {
         Self { by_topic: HashMap::new(), lifetime }
     }
 
-    fn known(&self, topic: &str, now: Instant) -> Option<i32> {
-        let (bits, since) = self.by_topic.get(topic)?;
-        (now.duration_since(*since) < self.lifetime).then_some(*bits)
+    fn is_fresh(&self, topic: &str, now: Instant) -> bool {
+        let grant = self.by_topic.get(topic);
+        grant.is_some_and(|grant| !grant.is_absent && now.duration_since(grant.since) < self.lifetime)
     }
+}
 
-    fn remember(&mut self, topic: String, bits: i32, now: Instant) {
-        if self.by_topic.len() >= MOST_REMEMBERED {
-            self.by_topic.clear();
+impl Grant {
+    fn of(found: Option<&MetadataResponseTopic>, now: Instant) -> Self {
+        let nothing = Self { operations: NOTHING, topic_id: TopicId::ZERO, is_absent: false, since: now };
+        let Some(topic) = found.filter(|t| t.error_code != ErrorCode::TopicAuthorizationFailed.code()) else {
+            return nothing;
+        };
+        let operations = topic.topic_authorized_operations;
+        Self {
+            operations: if operations == NOT_GIVEN { NOTHING } else { operations },
+            topic_id: topic.topic_id.into(),
+            is_absent: topic.error_code == ErrorCode::UnknownTopicOrPartition.code(),
+            since: now,
         }
-        self.by_topic.insert(topic, (bits, now));
     }
 }
 
 impl Session {
-    /// Makes sure that `is_allowed` knows these topics. An error means that upstream could not be asked.
+    /// Makes sure that `may` knows these topics. An error means that upstream could not be asked.
     pub(super) async fn learn_rights<'a>(
         &mut self,
         client_id: &str,
@@ -60,7 +85,11 @@ impl Session {
             return Ok(());
         }
         let now = Instant::now();
-        let mut unknown: Vec<&str> = topics.filter(|t| self.grants.known(t, now).is_none()).collect();
+        if self.grants.by_topic.len() >= MOST_REMEMBERED {
+            self.grants.by_topic.clear();
+        }
+        let mut unknown: Vec<&str> =
+            topics.filter(|t| t.len() <= LONGEST_NAME && !self.grants.is_fresh(t, now)).collect();
         unknown.sort_unstable();
         unknown.dedup();
         if unknown.is_empty() {
@@ -69,26 +98,33 @@ impl Session {
         let version = self.version_of::<MetadataRequest>(12)?;
         let request = rights_request(&unknown);
         let response = self.call(version, client_id, &request).await?;
+        let answered: HashMap<&str, &MetadataResponseTopic> =
+            response.topics.iter().filter_map(|t| Some((t.name.as_ref()?.as_str(), t))).collect();
         for name in unknown {
-            let found = response.topics.iter().find(|t| t.name.as_ref().is_some_and(|n| n.as_str() == name));
-            let bits = match found {
-                Some(topic) if topic.error_code != 29 && topic.topic_authorized_operations != NOT_GIVEN => {
-                    topic.topic_authorized_operations
-                }
-                _ => NOTHING,
-            };
-            self.grants.remember(name.to_owned(), bits, now);
+            self.grants.by_topic.insert(name.to_owned(), Grant::of(answered.get(name).copied(), now));
         }
         Ok(())
     }
 
-    /// Denied on doubt. Topics that were not asked for with [`Session::learn_rights`] are denied.
-    pub(super) fn is_allowed(&self, topic: &str, operation: Operation) -> bool {
+    /// Whether the client may do this with the topic. Denied on doubt: also what was not asked for with
+    /// [`Session::learn_rights`], and what upstream has deleted or created again since it was registered here.
+    pub(super) fn may(&self, operation: Operation, topic: &str, id: Option<TopicId>) -> Result<(), ErrorCode> {
         if self.proxy.config.diskless.authorization == Authorization::None {
-            return true;
+            return Ok(());
         }
         // The bits were fresh when the request began; they do not go stale in the middle of it.
-        self.grants.by_topic.get(topic).is_some_and(|(bits, _)| bits & operation as i32 != 0)
+        let Some(grant) = self.grants.by_topic.get(topic) else {
+            return Err(ErrorCode::TopicAuthorizationFailed);
+        };
+        let is_another = id.is_some_and(|id| !grant.topic_id.is_zero() && grant.topic_id != id);
+        if id.is_some() && (grant.is_absent || is_another) {
+            // Retriable: the client looks again, and finds what there is now.
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if grant.operations & operation as i32 == 0 {
+            return Err(ErrorCode::TopicAuthorizationFailed);
+        }
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Proxy;
 use super::answers::{Answers, Writer};
 use super::dispatch::{self, Incoming, Refused, Reply, Route};
+use super::memory::Reserved;
 use super::session::{CallError, Door, Session};
 use super::stream::{FrameReader, ReadHalf, WriteHalf};
 use crate::topic_catalog::TopicCatalog;
@@ -28,6 +29,8 @@ use crate::wire::produce_skim::{ProduceSkim, Skimmed};
 const MOST_OWED: usize = 256;
 /// The longest header that is looked for: a client id is at most 32 KiB.
 const LONGEST_HEADER: usize = 40 * 1024;
+/// Requests up to this size are held without asking for memory.
+const SMALL_FRAME: usize = 64 * 1024;
 /// A frame that was begun must be complete within this time.
 const FRAME_DEADLINE: Duration = Duration::from_secs(60);
 /// A client that asks nothing for this long is let go, as brokers do (`connections.max.idle.ms`).
@@ -224,7 +227,11 @@ impl Connection {
             // The answer to a Fetch is large: a client that does not read must not have several of them made.
             self.session.answers.at_most(0).await;
         }
-        let memory = self.session.proxy.request_memory.reserve(length).await;
+        // Small requests are bounded by the number of connections; they must not wait behind large ones.
+        let memory = match length {
+            0..=SMALL_FRAME => Reserved::default(),
+            _ => self.session.proxy.request_memory.reserve(length).await,
+        };
         let mut frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
         frame.advance(4);
         let request = Incoming::new(header.clone(), frame, memory);

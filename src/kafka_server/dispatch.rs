@@ -177,6 +177,7 @@ pub(super) async fn handle(session: &mut Session, request: Incoming) -> Result<R
         ApiKey::CreateTopics => topics::create(session, &request).await,
         ApiKey::DeleteTopics => topics::delete(session, &request).await,
         ApiKey::CreatePartitions => topics::create_partitions(session, &request).await,
+        ApiKey::WriteTxnMarkers => topics::write_txn_markers(session, &request).await,
         ApiKey::AddPartitionsToTxn => topics::add_partitions_to_txn(session, &request).await,
         ApiKey::DescribeConfigs => admin::describe_configs(session, &request).await,
         ApiKey::AlterConfigs => admin::alter_configs(session, &request).await,

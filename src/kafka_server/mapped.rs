@@ -29,8 +29,9 @@ struct Mapped {
 const KEPT_AFTER_GONE: Duration = Duration::from_secs(600);
 
 impl MappedListeners {
-    /// The ports for these brokers, opening those that are missing.
-    pub async fn ensure(&self, proxy: &Arc<Proxy>, brokers: &BTreeSet<i32>) -> io::Result<BTreeMap<i32, u16>> {
+    /// The ports for these brokers, opening those that are missing. One that cannot be opened is reported in the log and
+    /// left out.
+    pub async fn ensure(&self, proxy: &Arc<Proxy>, brokers: &BTreeSet<i32>) -> BTreeMap<i32, u16> {
         let mut open = self.open.lock().await;
         let mut ports = BTreeMap::new();
         for &broker_id in brokers {
@@ -40,7 +41,7 @@ impl MappedListeners {
                     mapped.port
                 }
                 None => {
-                    let mapped = bind(proxy, broker_id).await?;
+                    let Ok(mapped) = bind(proxy, broker_id).await else { continue };
                     let port = mapped.port;
                     open.insert(broker_id, mapped);
                     port
@@ -48,7 +49,7 @@ impl MappedListeners {
             };
             ports.insert(broker_id, port);
         }
-        Ok(ports)
+        ports
     }
 
     /// Closes the listeners of brokers that upstream has not listed for a while.

@@ -12,7 +12,7 @@ pub struct ByteBudget {
 }
 
 /// A part of the budget; given back when dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reserved {
     _permit: Option<OwnedSemaphorePermit>,
 }

@@ -2,6 +2,7 @@
 //! upstream lets it do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::messages::MetadataRequest;
@@ -44,6 +45,9 @@ impl From<std::io::Error> for CallError {
         Self::Lost
     }
 }
+
+/// The longest that upstream may take for a call of ours; topics are created within this time.
+const CALL_DEADLINE: Duration = Duration::from_secs(90);
 
 /// The state of one client connection. Owned by its reading side.
 pub(super) struct Session {
@@ -128,9 +132,13 @@ impl Session {
     pub(super) async fn forward(&mut self, answered: bool) -> Result<&mut WriteHalf, CallError> {
         loop {
             self.open_upstream().await?;
-            if !answered || self.answers.push_forwarded().is_ok() {
-                break;
+            if answered && self.answers.push_forwarded().is_err() {
+                continue;
             }
+            break;
+        }
+        if !answered {
+            self.answers.unanswered_sent();
         }
         self.upstream.as_mut().ok_or(CallError::Lost)
     }
@@ -166,7 +174,8 @@ impl Session {
         let upstream = self.upstream.as_mut().ok_or(CallError::Lost)?;
         upstream.write_all(&frame).await?;
         upstream.flush().await?;
-        answer.await.map_err(|_| CallError::Lost)
+        let answer = tokio::time::timeout(CALL_DEADLINE, answer).await;
+        answer.map_err(|_| CallError::Lost)?.map_err(|_| CallError::Lost)
     }
 
     /// Asks upstream something that it answers only to an authenticated client.

@@ -38,6 +38,7 @@ pub struct TopicCatalog {
     coordination: Arc<Coordination>,
     cluster: ClusterView,
     metadata_topic: String,
+    metadata_topic_id: TopicId,
     /// Ids that were found to be classic. Ids are never reused, so this stays true.
     classic: RwLock<HashSet<TopicId>>,
 }
@@ -46,13 +47,21 @@ pub struct TopicCatalog {
 const BARRIER_WAIT: Duration = Duration::from_secs(5);
 
 impl TopicCatalog {
-    pub fn new(coordination: Arc<Coordination>, cluster: ClusterView, metadata_topic: String) -> Self {
-        Self { coordination, cluster, metadata_topic, classic: RwLock::default() }
+    pub fn new(
+        coordination: Arc<Coordination>,
+        cluster: ClusterView,
+        (metadata_topic, metadata_topic_id): (String, TopicId),
+    ) -> Self {
+        Self { coordination, cluster, metadata_topic, metadata_topic_id, classic: RwLock::default() }
     }
 
     /// The topic that holds our own log: no client may touch it.
     pub fn is_metadata_topic(&self, name: &str) -> bool {
         name == self.metadata_topic
+    }
+
+    pub fn is_metadata_topic_id(&self, id: TopicId) -> bool {
+        !id.is_zero() && id == self.metadata_topic_id
     }
 
     /// Whether a broker of upstream must not be given records of this topic.

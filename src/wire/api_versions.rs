@@ -116,7 +116,7 @@ const TABLE: &[Api] = {
         row(23, 2,  4, Local,    Inspect),  // OffsetForLeaderEpoch
         row(24, 0,  3, Inspect,  Inspect),  // AddPartitionsToTxn: 4 and later are for brokers
         row(26, 0,  4, Upstream, Upstream), // EndTxn: 5 belongs to transaction.version 2
-        row(27, 1,  1, Blocked,  Upstream), // WriteTxnMarkers
+        row(27, 1,  1, Blocked,  Inspect),  // WriteTxnMarkers
         row(28, 0,  4, Upstream, Upstream), // TxnOffsetCommit: 5 belongs to transaction.version 2
         row(32, 1,  4, Rewrite,  Rewrite),  // DescribeConfigs
         row(33, 0,  2, Rewrite,  Rewrite),  // AlterConfigs
@@ -128,6 +128,7 @@ const TABLE: &[Api] = {
         blocked(52), blocked(53), blocked(54), blocked(56), blocked(58), blocked(59), // Raft and controllers
         row(60, 0,  2, Rewrite,  Rewrite),  // DescribeCluster
         row(61, 0,  0, Local,    Inspect),  // DescribeProducers
+        row(55, 0,  1, Upstream, Upstream), // DescribeQuorum: 2 answers with the controllers' addresses
         blocked(62), blocked(63), blocked(67), blocked(70), blocked(73), blocked(82), // Raft and controllers
         row(66, 0,  2, Local,    Upstream), // ListTransactions
         blocked(71), blocked(72),           // telemetry: its state lives in one broker

@@ -19,6 +19,7 @@ const BROKER_RESOURCE: i8 = 4;
 const DYNAMIC_TOPIC_CONFIG: i8 = 1;
 const BOOLEAN_CONFIG: i8 = 1;
 const OPERATION_SET: i8 = 0;
+const OPERATION_APPEND: i8 = 2;
 
 /// Resources that are ours to answer: the virtual brokers.
 fn is_virtual_broker(resource_type: i8, name: &str) -> bool {
@@ -73,7 +74,7 @@ fn flag_entry(documented: bool) -> DescribeConfigsResourceResult {
 /// One setting of one resource, as a request would change it.
 struct Change<'a> {
     name: &'a str,
-    /// `None` where it is deleted or appended to.
+    /// What it is set to, or has appended to it. `None` where something is taken away.
     set_to: Option<Option<&'a str>>,
 }
 
@@ -143,7 +144,7 @@ pub(crate) async fn incremental_alter_configs(session: &mut Session, request: &I
         let (kind, name) = (resource.resource_type, resource.resource_name.clone());
         let changes = resource.configs.iter().map(|c| Change {
             name: &c.name,
-            set_to: (c.config_operation == OPERATION_SET).then_some(c.value.as_deref()),
+            set_to: matches!(c.config_operation, OPERATION_SET | OPERATION_APPEND).then_some(c.value.as_deref()),
         });
         let judged = judge(session, kind, &name, changes);
         resource.configs.retain(|c| !is_ours(kind, &c.name));

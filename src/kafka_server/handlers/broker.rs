@@ -53,7 +53,7 @@ pub(crate) async fn describe_log_dirs(session: &mut Session, request: &Incoming)
     session.learn_rights(&request.client_id(), named.iter().map(|(t, _)| t.name.as_str())).await?;
     let mut listed: Vec<_> = named
         .iter()
-        .filter(|(topic, _)| session.is_allowed(&topic.name, Operation::Describe))
+        .filter(|(topic, _)| session.may(Operation::Describe, &topic.name, Some(topic.id)).is_ok())
         .map(|(topic, partitions)| log_dirs_topic(topic, partitions.as_deref()))
         .collect();
     listed.sort_by(|a, b| a.name.cmp(&b.name));

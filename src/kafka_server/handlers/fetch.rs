@@ -36,7 +36,7 @@ pub(crate) async fn fetch(session: &mut Session, request: Incoming) -> Result<Re
 fn is_withheld(session: &Session, topics: &Topics, topic: &TopicRef) -> bool {
     match topic {
         TopicRef::Name(name) => session.proxy.catalog.is_withheld(name),
-        TopicRef::Id(id) => topics.by_id.contains_key(id),
+        TopicRef::Id(id) => topics.by_id.contains_key(id) || session.proxy.catalog.is_metadata_topic_id(*id),
     }
 }
 
@@ -203,9 +203,7 @@ fn check(
     if !session.proxy.serves_diskless() {
         return Err(ErrorCode::NotLeaderOrFollower);
     }
-    if !session.is_allowed(&topic.name, Operation::Read) {
-        return Err(ErrorCode::TopicAuthorizationFailed);
-    }
+    session.may(Operation::Read, &topic.name, Some(topic.id))?;
     let index = usize::try_from(wanted.partition).map_err(|_| ErrorCode::UnknownTopicOrPartition)?;
     let view = topic.partitions.get(index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     check_leader_epoch(wanted.current_leader_epoch, topic.leader_epoch)?;

@@ -13,10 +13,10 @@ use kafka_protocol::messages::{
 use super::topics::auto_create;
 use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::{CallError, Session};
-use crate::routing::address_view::{AddressView, VirtualBroker};
+use crate::routing::address_view::{AddressView, virtual_brokers};
 use crate::routing::placement::Placement;
 use crate::topic_catalog::Kind;
-use crate::types::{Endpoint, ErrorCode, TopicId, virtual_broker_id};
+use crate::types::{Endpoint, ErrorCode, TopicId};
 
 pub(crate) async fn metadata(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     let mut asked: MetadataRequest = request.decode()?;
@@ -28,7 +28,9 @@ pub(crate) async fn metadata(session: &mut Session, request: &Incoming) -> Resul
     let mut response = ask(session, &request.client_id(), asked).await?;
     hide(session, &mut response.topics, lists_all).await;
     let brokers = response.brokers.iter().map(|b| *b.node_id).collect();
-    let addresses = address_view(session, brokers).await?;
+    let addresses = address_view(session, brokers).await;
+    // A broker whose port cannot be opened cannot be reached; clients are told of the others.
+    response.brokers.retain(|b| addresses.mapped.contains_key(&b.node_id));
     // Taken after the topics were classified, so that none of them is newer than this list.
     let topics = Arc::clone(&session.proxy.coordination.view().topics());
     addresses.rewrite_metadata(&mut response, topics.as_ref()).map_err(|_| CallError::Lost)?;
@@ -41,7 +43,9 @@ async fn ask(
     client_id: &str,
     mut asked: MetadataRequest,
 ) -> Result<MetadataResponse, HandleError> {
-    let version = session.version_of::<MetadataRequest>(12)?;
+    // The rights on the cluster can be asked for up to version 10, which is the first that gives topic ids.
+    let most = if asked.include_cluster_authorized_operations { 10 } else { 12 };
+    let version = session.version_of::<MetadataRequest>(most)?;
     let wanted_auto = asked.allow_auto_topic_creation;
     let ours: BTreeSet<String> = asked
         .topics
@@ -76,6 +80,12 @@ async fn ask(
     Ok(again)
 }
 
+fn is_absent(error_code: i16) -> bool {
+    [ErrorCode::UnknownTopicOrPartition, ErrorCode::UnknownTopicId, ErrorCode::TopicAuthorizationFailed]
+        .iter()
+        .any(|absent| absent.code() == error_code)
+}
+
 /// Takes away what clients must not see: topics that are not classified yet or were deleted, and our own log.
 async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_all: bool) {
     let named: Vec<(TopicId, String)> = topics
@@ -85,7 +95,8 @@ async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_
     let asked: Vec<(TopicId, &str)> = named
         .iter()
         .zip(topics.iter())
-        .filter(|(_, t)| t.error_code != ErrorCode::UnknownTopicOrPartition.code())
+        // Upstream repeats names and ids that it does not know, and ids are remembered.
+        .filter(|(_, t)| t.name.is_some() && !is_absent(t.error_code))
         .map(|((id, name), _)| (*id, name.as_str()))
         .collect();
     let kinds = session.proxy.catalog.classify(&asked).await;
@@ -112,31 +123,17 @@ async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_
 }
 
 /// What this proxy tells clients about brokers, with the ports of these real ones open.
-async fn address_view(session: &Session, brokers: BTreeSet<i32>) -> Result<AddressView, CallError> {
+async fn address_view(session: &Session, brokers: BTreeSet<i32>) -> AddressView {
     let proxy = &session.proxy;
-    let ports = proxy.mapped.ensure(proxy, &brokers).await?;
+    let ports = proxy.mapped.ensure(proxy, &brokers).await;
     let host = &proxy.config.listener.advertised_host;
     let mapped: BTreeMap<i32, Endpoint> =
         ports.into_iter().map(|(id, port)| (id, Endpoint { host: host.clone(), port })).collect();
     let view = proxy.coordination.view();
     let (proxies, now) = (view.proxies(), view.log_time());
     let zone = &proxy.config.proxy.zone;
-    let virtual_brokers = proxies
-        .by_id
-        .iter()
-        .filter(|(_, info)| info.is_listed(now))
-        .map(|(id, info)| VirtualBroker {
-            id: virtual_broker_id(*id),
-            rack: info.zone.clone(),
-            // A client stays in its zone: a broker of another zone, or one that is gone, is reached through us.
-            endpoint: if info.zone == *zone && info.is_live(now) {
-                info.endpoint.clone()
-            } else {
-                proxy.endpoint.clone()
-            },
-        })
-        .collect();
-    Ok(AddressView { zone: zone.clone(), virtual_brokers, mapped, placement: Placement::new(&proxies, now) })
+    let virtual_brokers = virtual_brokers(&proxies, now, zone, &proxy.endpoint);
+    AddressView { zone: zone.clone(), virtual_brokers, mapped, placement: Placement::new(&proxies, now) }
 }
 
 pub(crate) async fn find_coordinator(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
@@ -145,7 +142,7 @@ pub(crate) async fn find_coordinator(session: &mut Session, request: &Incoming) 
     // Up to version 3 there is one, flat; since version 4 a list, beside which the flat one is a default.
     let flat = Some(*response.node_id).filter(|_| !response.host.is_empty());
     let brokers = response.coordinators.iter().map(|c| *c.node_id).chain(flat).filter(|id| *id >= 0).collect();
-    let addresses = address_view(session, brokers).await?;
+    let addresses = address_view(session, brokers).await;
     addresses.rewrite_find_coordinator(&mut response).map_err(|_| CallError::Lost)?;
     request.answer::<FindCoordinatorRequest>(&response)
 }
@@ -154,7 +151,8 @@ pub(crate) async fn describe_cluster(session: &mut Session, request: &Incoming) 
     let asked: DescribeClusterRequest = request.decode()?;
     let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
     let brokers = response.brokers.iter().map(|b| *b.broker_id).collect();
-    let addresses = address_view(session, brokers).await?;
+    let addresses = address_view(session, brokers).await;
+    response.brokers.retain(|b| b.host.is_empty() || addresses.mapped.contains_key(&b.broker_id));
     addresses.rewrite_describe_cluster(&mut response).map_err(|_| CallError::Lost)?;
     request.answer::<DescribeClusterRequest>(&response)
 }
@@ -179,7 +177,7 @@ pub(crate) async fn describe_topic_partitions(session: &mut Session, request: &I
             topic.partitions.clear();
         }
     }
-    let addresses = address_view(session, BTreeSet::new()).await?;
+    let addresses = address_view(session, BTreeSet::new()).await;
     let topics = Arc::clone(&session.proxy.coordination.view().topics());
     addresses.rewrite_describe_topic_partitions(&mut response, topics.as_ref());
     request.answer::<DescribeTopicPartitionsRequest>(&response)

@@ -140,10 +140,12 @@ fn check_topic(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
     }
-    if session.proxy.catalog.is_metadata_topic(&topic.name) || !session.is_allowed(&topic.name, Operation::Write) {
+    if session.proxy.catalog.is_metadata_topic(&topic.name) {
         return Err(NotTaken(ErrorCode::TopicAuthorizationFailed, None));
     }
-    let Some(known) = topics.named(&topic.name) else {
+    let known = topics.named(&topic.name);
+    session.may(Operation::Write, &topic.name, known.map(|t| t.id)).map_err(|code| NotTaken(code, None))?;
+    let Some(known) = known else {
         return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
     };
     if !matches!(asked.acks, -1..=1) {

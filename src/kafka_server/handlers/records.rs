@@ -43,10 +43,9 @@ fn partition<'a>(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(ErrorCode::NotLeaderOrFollower);
     }
-    if !session.is_allowed(name, operation) {
-        return Err(ErrorCode::TopicAuthorizationFailed);
-    }
-    let topic = topics.named(name).ok_or(ErrorCode::NotLeaderOrFollower)?;
+    let topic = topics.named(name);
+    session.may(operation, name, topic.map(|t| t.id))?;
+    let topic = topic.ok_or(ErrorCode::NotLeaderOrFollower)?;
     let at = usize::try_from(index).ok();
     let view = at.and_then(|i| topic.partitions.get(i)).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     Ok((topic, view))

@@ -6,17 +6,18 @@ use std::collections::HashMap;
 use kafka_protocol::messages::add_partitions_to_txn_response::{
     AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
 };
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, CreatePartitionsRequest, CreateTopicsRequest,
-    CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, CreatePartitionsRequest, CreatePartitionsResponse,
+    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse, WriteTxnMarkersRequest,
 };
 
-use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
+use crate::kafka_server::dispatch::{HandleError, Incoming, Refused, Reply};
 use crate::kafka_server::session::{CallError, Session};
 use crate::topic_catalog::config::{DISKLESS_ENABLE, Refusal, topic_config};
 use crate::topic_catalog::create::{Created, Plan, plan};
@@ -39,17 +40,23 @@ pub(super) async fn create_topics(
     mut asked: CreateTopicsRequest,
 ) -> Result<CreateTopicsResponse, HandleError> {
     let order: Vec<_> = asked.topics.iter().map(|t| t.name.clone()).collect();
-    let plans = plan_all(session, &mut asked).await;
-    asked.topics.retain(|t| !matches!(plans.get(t.name.as_str()), Some(Plan::Refuse(_))));
-    let validate_only = asked.validate_only;
+    let mut plans = plan_all(session, &mut asked);
     let mut response = CreateTopicsResponse::default();
+    let validate_only = asked.validate_only;
+    if !validate_only {
+        response.topics = refuse_early(session, client_id, &asked, &mut plans).await?;
+        announce_all(session, &mut plans).await;
+    }
+    asked.topics.retain(|t| matches!(plans.get(t.name.as_str()), Some(Plan::Classic | Plan::Diskless)));
     if !asked.topics.is_empty() {
         let version = session.version_of::<CreateTopicsRequest>(7)?;
         let forwarded = session.call(version, client_id, &asked).await;
         if forwarded.is_err() && !validate_only {
             withdraw_all(session, &plans).await;
         }
-        response = forwarded?;
+        let forwarded = forwarded?;
+        response.throttle_time_ms = forwarded.throttle_time_ms;
+        response.topics.extend(forwarded.topics);
     }
     for result in &mut response.topics {
         if plans.get(result.name.as_str()) == Some(&Plan::Diskless) {
@@ -65,21 +72,50 @@ pub(super) async fn create_topics(
     Ok(response)
 }
 
-/// Decides about each topic and announces the diskless ones.
-async fn plan_all(session: &Session, asked: &mut CreateTopicsRequest) -> HashMap<String, Plan> {
+/// Decides about each topic.
+fn plan_all(session: &Session, asked: &mut CreateTopicsRequest) -> HashMap<String, Plan> {
     let mut plans = HashMap::new();
     for topic in &mut asked.topics {
-        let name = topic.name.to_string();
+        let name = topic.name.as_str().to_owned();
         let mut decided = plan_one(session, topic);
-        if decided == Plan::Diskless
-            && !asked.validate_only
-            && let Err(refusal) = session.proxy.catalog.announce(&name).await
-        {
-            decided = Plan::Refuse(refusal);
+        if plans.contains_key(&name) {
+            let message = "the request names this topic twice".to_owned();
+            decided = Plan::Refuse(Refusal { code: ErrorCode::InvalidRequest, message });
         }
         plans.insert(name, decided);
     }
     plans
+}
+
+/// Has upstream try the diskless ones without creating them, and gives its refusals. A name must not be announced,
+/// and so withheld from everyone, for a client that may not create it, or for a topic that exists already.
+async fn refuse_early(
+    session: &mut Session,
+    client_id: &str,
+    asked: &CreateTopicsRequest,
+    plans: &mut HashMap<String, Plan>,
+) -> Result<Vec<CreatableTopicResult>, HandleError> {
+    let mut trial = asked.clone().with_validate_only(true);
+    trial.topics.retain(|t| plans.get(t.name.as_str()) == Some(&Plan::Diskless));
+    if trial.topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let version = session.version_of::<CreateTopicsRequest>(7)?;
+    let mut refused = session.call(version, client_id, &trial).await?.topics;
+    refused.retain(|result| result.error_code != 0);
+    for result in &refused {
+        // Neither created nor announced: upstream's own answer stands.
+        plans.remove(result.name.as_str());
+    }
+    Ok(refused)
+}
+
+async fn announce_all(session: &Session, plans: &mut HashMap<String, Plan>) {
+    for (name, plan) in plans.iter_mut().filter(|(_, plan)| **plan == Plan::Diskless) {
+        if let Err(refusal) = session.proxy.catalog.announce(name).await {
+            *plan = Plan::Refuse(refusal);
+        }
+    }
 }
 
 fn plan_one(session: &Session, topic: &mut CreatableTopic) -> Plan {
@@ -183,11 +219,14 @@ fn without_metadata_topic(
 ) -> (DeleteTopicsRequest, Vec<DeletableTopicResult>) {
     let mut withheld = Vec::new();
     asked.topics.retain(|topic| {
-        let is_ours = topic.name.as_ref().is_some_and(|n| session.proxy.catalog.is_metadata_topic(n));
+        let catalog = &session.proxy.catalog;
+        let is_ours = topic.name.as_ref().is_some_and(|n| catalog.is_metadata_topic(n))
+            || catalog.is_metadata_topic_id(topic.topic_id.into());
         if is_ours {
             withheld.push(
                 DeletableTopicResult::default()
                     .with_name(topic.name.clone())
+                    .with_topic_id(topic.topic_id)
                     .with_error_code(ErrorCode::TopicAuthorizationFailed.code()),
             );
         }
@@ -197,9 +236,19 @@ fn without_metadata_topic(
 }
 
 pub(crate) async fn create_partitions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
-    let asked: CreatePartitionsRequest = request.decode()?;
-    let version = session.version_of::<CreatePartitionsRequest>(3)?;
-    let mut response = session.call(version, &request.client_id(), &asked).await?;
+    let mut asked: CreatePartitionsRequest = request.decode()?;
+    let ours = |t: &CreatePartitionsTopic| session.proxy.catalog.is_metadata_topic(&t.name);
+    let (withheld, others): (Vec<_>, Vec<_>) = asked.topics.into_iter().partition(ours);
+    asked.topics = others;
+    let mut response = CreatePartitionsResponse::default();
+    if !asked.topics.is_empty() {
+        let version = session.version_of::<CreatePartitionsRequest>(3)?;
+        response = session.call(version, &request.client_id(), &asked).await?;
+    }
+    response.results.extend(withheld.into_iter().map(|topic| {
+        let code = ErrorCode::TopicAuthorizationFailed.code();
+        CreatePartitionsTopicResult::default().with_name(topic.name).with_error_code(code)
+    }));
     let grown: Vec<_> = if asked.validate_only { Vec::new() } else { asked.topics };
     for result in &mut response.results {
         let wanted = grown.iter().find(|t| t.name == result.name);
@@ -226,7 +275,9 @@ pub(crate) async fn add_partitions_to_txn(session: &mut Session, request: &Incom
         return Ok(request.forward());
     }
     let asked: AddPartitionsToTxnRequest = request.decode()?;
-    let is_refused = |name: &str| session.proxy.catalog.is_withheld(name);
+    // A name that is only announced may yet turn out to be nobody's: the client cannot know it as diskless.
+    let topics = session.proxy.coordination.view().topics();
+    let is_refused = |name: &str| topics.by_name.contains_key(name) || session.proxy.catalog.is_metadata_topic(name);
     if !asked.v3_and_below_topics.iter().any(|t| is_refused(&t.name)) {
         return Ok(request.forward());
     }
@@ -247,6 +298,17 @@ pub(crate) async fn add_partitions_to_txn(session: &mut Session, request: &Incom
     let response = AddPartitionsToTxnResponse::default()
         .with_results_by_topic_v3_and_below(asked.v3_and_below_topics.iter().map(result).collect());
     request.answer::<AddPartitionsToTxnRequest>(&response)
+}
+
+/// Ends a transaction by hand (`kafka-transactions abort`). Diskless topics have none to end, and a marker in our own log
+/// would only be in the way.
+pub(crate) async fn write_txn_markers(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
+    let asked: WriteTxnMarkersRequest = request.decode()?;
+    let mut named = asked.markers.iter().flat_map(|m| &m.topics).map(|t| t.name.as_str());
+    if named.any(|name| session.proxy.catalog.is_withheld(name)) {
+        return Err(Refused::NotForClients { api_key: request.header.api_key }.into());
+    }
+    Ok(request.forward())
 }
 
 /// Creates topics that a client would have had created by naming them in a Metadata request.

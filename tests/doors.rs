@@ -171,6 +171,19 @@ async fn every_version_of_metadata_is_answered_in_that_version() {
     world.stop().await;
 }
 
+/// The flag exists in versions 8 to 10 only, and upstream is asked in another version: the connection was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_on_the_cluster_can_be_asked_for_in_the_versions_that_have_them() {
+    let world = World::start().await;
+    let mut client = world.connect().await;
+    for version in 8..=10 {
+        let request = MetadataRequest::default().with_topics(None).with_include_cluster_authorized_operations(true);
+        let response = call(&mut client, version, &request).await;
+        assert!(!response.brokers.is_empty(), "version {version}");
+    }
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_of_api_versions_from_the_future_is_answered_as_kafka_does() {
     let world = World::start().await;

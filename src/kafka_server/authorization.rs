@@ -74,6 +74,20 @@ impl Grant {
     }
 }
 
+impl Grant {
+    fn check(&self, operation: Operation, id: Option<TopicId>) -> Result<(), ErrorCode> {
+        let is_another = id.is_some_and(|id| !self.topic_id.is_zero() && self.topic_id != id);
+        if id.is_some() && (self.is_absent || is_another) {
+            // Retriable: the client looks again, and finds what there is now.
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        if self.operations & operation as i32 == 0 {
+            return Err(ErrorCode::TopicAuthorizationFailed);
+        }
+        Ok(())
+    }
+}
+
 impl Session {
     /// Makes sure that `may` knows these topics. An error means that upstream could not be asked.
     pub(super) async fn learn_rights<'a>(
@@ -116,15 +130,7 @@ impl Session {
         let Some(grant) = self.grants.by_topic.get(topic) else {
             return Err(ErrorCode::TopicAuthorizationFailed);
         };
-        let is_another = id.is_some_and(|id| !grant.topic_id.is_zero() && grant.topic_id != id);
-        if id.is_some() && (grant.is_absent || is_another) {
-            // Retriable: the client looks again, and finds what there is now.
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        if grant.operations & operation as i32 == 0 {
-            return Err(ErrorCode::TopicAuthorizationFailed);
-        }
-        Ok(())
+        grant.check(operation, id)
     }
 }
 
@@ -137,4 +143,46 @@ fn rights_request(topics: &[&str]) -> MetadataRequest {
         .with_topics(Some(topics.iter().map(named).collect()))
         .with_allow_auto_topic_creation(false)
         .with_include_topic_authorized_operations(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: TopicId = TopicId([1; 16]);
+    const ANOTHER: TopicId = TopicId([2; 16]);
+
+    fn grant(error_code: i16, operations: i32, id: TopicId) -> Grant {
+        let topic = MetadataResponseTopic::default()
+            .with_error_code(error_code)
+            .with_topic_id(id.into())
+            .with_topic_authorized_operations(operations);
+        Grant::of(Some(&topic), Instant::now())
+    }
+
+    #[test]
+    fn rights_are_those_that_upstream_gives() {
+        let writer = grant(0, 272, ID);
+        assert_eq!(writer.check(Operation::Write, Some(ID)), Ok(()));
+        assert_eq!(writer.check(Operation::Describe, Some(ID)), Ok(()));
+        assert_eq!(writer.check(Operation::Read, Some(ID)), Err(ErrorCode::TopicAuthorizationFailed));
+    }
+
+    #[test]
+    fn doubt_denies() {
+        for doubtful in [grant(29, NOT_GIVEN, TopicId::ZERO), grant(0, NOT_GIVEN, ID), Grant::of(None, Instant::now())]
+        {
+            assert_eq!(doubtful.check(Operation::Read, Some(ID)), Err(ErrorCode::TopicAuthorizationFailed));
+        }
+    }
+
+    /// Records for a topic that was deleted and created again past the proxy were acknowledged into the old one.
+    #[test]
+    fn a_topic_that_is_gone_or_another_one_is_not_this_topic() {
+        for gone in [grant(3, 272, TopicId::ZERO), grant(0, 272, ANOTHER)] {
+            assert_eq!(gone.check(Operation::Write, Some(ID)), Err(ErrorCode::UnknownTopicOrPartition));
+        }
+        // An upstream without ids can tell nothing.
+        assert_eq!(grant(0, 272, TopicId::ZERO).check(Operation::Write, Some(ID)), Ok(()));
+    }
 }

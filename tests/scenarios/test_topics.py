@@ -5,7 +5,7 @@ import time
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType
+from confluent_kafka.admin import AlterConfigOpType, NewPartitions
 
 from clients import name_for, numbered, values
 from harness import wait_for
@@ -148,3 +148,22 @@ def test_the_metadata_log_is_closed_to_clients(clients):
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(KafkaException):
         clients.produce(topic, [b"forged"], message_timeout_ms=5000)
+    # A second partition would end every proxy: the log is one partition.
+    grown = NewPartitions(topic, 2)
+    error = refusal(lambda: clients.admin.create_partitions([grown], request_timeout=30)[topic].result())
+    assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_creation_that_kafka_refuses_leaves_no_trace_in_the_log(clients):
+    """The name was announced to all proxies before Kafka was asked: while it stood, a classic topic of that name was
+    withheld from its producers. So anyone could disturb any classic topic by trying to create it."""
+    classic = clients.topic("classic", "taken")
+    appended = "sidestream_metadata_log_appended_total"
+    before = clients.proxy.metrics()[appended]
+    for _ in range(30):
+        error = refusal(lambda: clients.create(classic, config={"diskless.enable": "true"}))
+        assert error.code() == KafkaError.TOPIC_ALREADY_EXISTS
+    # Heartbeats go on meanwhile, one in three seconds.
+    assert clients.proxy.metrics()[appended] - before < 30
+    clients.produce(classic, numbered(3))
+    assert values(clients.read(classic, 3)) == numbered(3)

@@ -22,9 +22,7 @@ pub enum Plan {
 
 /// Decides about one topic and strips from it what upstream does not know.
 pub fn plan(topic: &mut CreatableTopic, matches_pattern: bool) -> Plan {
-    let cannot_be = |t: &CreatableTopic| t.configs.iter().any(|c| check_setting(&c.name, c.value.as_deref()).is_err());
-    // A name alone does not force what cannot be: such a topic is created as it was asked for.
-    let mut diskless = matches_pattern && !cannot_be(topic);
+    let mut diskless = matches_pattern;
     let mut refusal = None;
     topic.configs.retain(|config| {
         if config.name.as_str() != DISKLESS_ENABLE {
@@ -201,7 +199,7 @@ mod tests {
         assert_eq!(plan(&mut topic(&[("diskless.enable", "false")]), true), Plan::Classic);
         assert_eq!(plan(&mut topic(&[]), true), Plan::Diskless);
         assert_eq!(plan(&mut topic(&[("cleanup.policy", "compact")]), false), Plan::Classic);
-        assert_eq!(plan(&mut topic(&[("cleanup.policy", "compact")]), true), Plan::Classic, "a pattern does not force");
+        assert!(matches!(plan(&mut topic(&[("cleanup.policy", "compact")]), true), Plan::Refuse(_)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::file::{Origin, Settings};
+use super::file::Settings;
 
 /// Reads settings one by one; `finish` reports all mistakes together, unknown names included.
 #[derive(Debug)]
@@ -187,13 +187,6 @@ fn edits(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
-}
-
-impl Origin {
-    /// True for a place where a secret may stand without ending up in a file or a process list.
-    pub fn is_environment(&self) -> bool {
-        matches!(self, Self::Environment(_))
-    }
 }
 
 #[cfg(test)]

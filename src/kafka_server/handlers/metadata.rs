@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{
     DescribeClusterRequest, DescribeTopicPartitionsRequest, FindCoordinatorRequest, MetadataRequest, MetadataResponse,
+    TopicName,
 };
 
 use super::topics::auto_create;
@@ -86,40 +87,48 @@ fn is_absent(error_code: i16) -> bool {
         .any(|absent| absent.code() == error_code)
 }
 
-/// Takes away what clients must not see: topics that are not classified yet or were deleted, and our own log.
-async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_all: bool) {
-    let named: Vec<(TopicId, String)> = topics
-        .iter()
-        .map(|t| (TopicId::from(t.topic_id), t.name.as_ref().map(|n| n.as_str().to_owned()).unwrap_or_default()))
-        .collect();
-    let asked: Vec<(TopicId, &str)> = named
-        .iter()
-        .zip(topics.iter())
+/// With which code each topic of an answer is hidden from clients, if it is: topics that are not classified yet or were
+/// deleted, and our own log. A topic is given by its id, name and error code.
+async fn hidden_as<'a>(
+    session: &Session,
+    topics: impl Iterator<Item = (uuid::Uuid, Option<&'a TopicName>, i16)>,
+) -> Vec<Option<ErrorCode>> {
+    let catalog = &session.proxy.catalog;
+    let (mut codes, mut places, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, (id, name, error_code)) in topics.enumerate() {
+        codes.push(None);
         // Upstream repeats names and ids that it does not know, and ids are remembered.
-        .filter(|(_, t)| t.name.is_some() && !is_absent(t.error_code))
-        .map(|((id, name), _)| (*id, name.as_str()))
-        .collect();
-    let kinds = session.proxy.catalog.classify(&asked).await;
-    let hidden: BTreeSet<&str> = asked
-        .iter()
-        .zip(&kinds)
-        .filter(|((_, name), kind)| matches!(kind, Kind::Hidden) || session.proxy.catalog.is_metadata_topic(name))
-        .map(|((_, name), _)| *name)
-        .collect();
-    let is_hidden = |topic: &MetadataResponseTopic| topic.name.as_ref().is_some_and(|n| hidden.contains(n.as_str()));
-    if lists_all {
-        topics.retain(|t| !is_hidden(t));
+        if let Some(name) = name.filter(|_| !is_absent(error_code)) {
+            places.push(place);
+            asked.push((TopicId::from(id), name.as_str()));
+        }
     }
-    for topic in topics.iter_mut() {
-        if is_hidden(topic) {
-            let ours = topic.name.as_ref().is_some_and(|n| session.proxy.catalog.is_metadata_topic(n));
-            let code =
-                if ours { ErrorCode::TopicAuthorizationFailed } else { ErrorCode::UnknownTopicOrPartition }.code();
-            topic.error_code = code;
+    let kinds = catalog.classify(&asked).await;
+    for ((place, (_, name)), kind) in places.into_iter().zip(&asked).zip(kinds) {
+        if catalog.is_metadata_topic(name) {
+            codes[place] = Some(ErrorCode::TopicAuthorizationFailed);
+        } else if matches!(kind, Kind::Hidden) {
+            codes[place] = Some(ErrorCode::UnknownTopicOrPartition);
+        }
+    }
+    codes
+}
+
+/// Takes away what clients must not see. A list of all topics leaves it out; a topic that was named is refused.
+async fn hide(session: &Session, topics: &mut Vec<MetadataResponseTopic>, lists_all: bool) {
+    let codes = hidden_as(session, topics.iter().map(|t| (t.topic_id, t.name.as_ref(), t.error_code))).await;
+    let hidden = std::mem::take(topics).into_iter().zip(codes).filter_map(|(mut topic, code)| {
+        if let Some(code) = code {
+            if lists_all {
+                return None;
+            }
+            topic.error_code = code.code();
             topic.topic_id = uuid::Uuid::nil();
             topic.partitions.clear();
         }
-    }
+        Some(topic)
+    });
+    topics.extend(hidden);
 }
 
 /// What this proxy tells clients about brokers, with the ports of these real ones open.
@@ -160,19 +169,10 @@ pub(crate) async fn describe_cluster(session: &mut Session, request: &Incoming) 
 pub(crate) async fn describe_topic_partitions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     let asked: DescribeTopicPartitionsRequest = request.decode()?;
     let mut response = session.call(request.version(), &request.client_id(), &asked).await?;
-    let named: Vec<(TopicId, String)> = response
-        .topics
-        .iter()
-        .map(|t| (TopicId::from(t.topic_id), t.name.as_ref().map(|n| n.as_str().to_owned()).unwrap_or_default()))
-        .collect();
-    let asked: Vec<_> = named.iter().map(|(id, name)| (*id, name.as_str())).collect();
-    let kinds = session.proxy.catalog.classify(&asked).await;
-    for ((topic, kind), (_, name)) in response.topics.iter_mut().zip(&kinds).zip(&named) {
-        let ours = session.proxy.catalog.is_metadata_topic(name);
-        if topic.error_code == 0 && (ours || matches!(kind, Kind::Hidden)) {
-            let code =
-                if ours { ErrorCode::TopicAuthorizationFailed } else { ErrorCode::UnknownTopicOrPartition }.code();
-            topic.error_code = code;
+    let codes = hidden_as(session, response.topics.iter().map(|t| (t.topic_id, t.name.as_ref(), t.error_code))).await;
+    for (topic, code) in response.topics.iter_mut().zip(codes) {
+        if let Some(code) = code {
+            topic.error_code = code.code();
             topic.topic_id = uuid::Uuid::nil();
             topic.partitions.clear();
         }

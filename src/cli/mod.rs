@@ -1,6 +1,7 @@
 //! The command line. Output for people is a table or sentences; `--json` is for programs.
 
 mod admin_client;
+mod bench;
 mod check;
 mod inspect;
 mod run;
@@ -10,6 +11,7 @@ mod topics;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::telemetry::LogFormat;
@@ -36,6 +38,9 @@ enum Command {
     /// List, describe and create topics.
     #[command(subcommand)]
     Topics(topics::Command),
+    /// Measure any Kafka address: throughput and latencies, through librdkafka.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Look into what is stored.
     #[command(subcommand)]
     Inspect(inspect::Command),
@@ -79,6 +84,7 @@ impl Arguments {
                 Command::Demo(options) => finish(crate::demo::run(options).await),
                 Command::Check(configured) => check::run(&configured).await,
                 Command::Topics(command) => finish(topics::run(command).await),
+                Command::Bench(command) => finish(bench::run(command).await),
                 Command::Inspect(command) => finish(inspect::run(command).await),
             }
         })
@@ -98,6 +104,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 fn complain(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "sidestream: {text}");
+}
+
+/// The two halves of a `KEY=VALUE` argument.
+fn assignment<'a>(option: &str, text: &'a str) -> anyhow::Result<(&'a str, &'a str)> {
+    text.split_once('=').with_context(|| format!("{option} {text}: KEY=VALUE is expected"))
 }
 
 /// Lines to standard output. A reader that has gone (`| head`) is no failure.

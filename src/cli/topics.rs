@@ -11,7 +11,7 @@ use rdkafka::client::DefaultClientContext;
 use serde_json::Value;
 
 use super::table::{Align, Column, bytes, layout};
-use super::{admin_client, say};
+use super::{admin_client, assignment, say};
 use crate::types::Endpoint;
 
 #[derive(Subcommand, Debug)]
@@ -163,8 +163,4 @@ async fn create_topic(create: &Create) -> anyhow::Result<ExitCode> {
         None => bail!("the proxy gave no answer for topic {:?}", create.topic),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn assignment<'a>(option: &str, text: &'a str) -> anyhow::Result<(&'a str, &'a str)> {
-    text.split_once('=').with_context(|| format!("{option} {text}: KEY=VALUE is expected"))
 }

@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 /// A number with a unit: `500ms`, `20s`, `2m`, `1h`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or("a unit is missing: write 20s or 2m")?;
     let number: u64 = text[..split].parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
     match &text[split..] {

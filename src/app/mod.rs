@@ -94,6 +94,7 @@ impl App {
         let proxy = Arc::new(Proxy {
             acceptor: Acceptor::new(config.listener.tls.as_ref(), config.listener.max_connections)?,
             request_memory: ByteBudget::new(config.listener.request_memory_bytes),
+            buffers: Arc::default(),
             tasks: doors.clone(),
             coordination,
             offered: ArcSwap::from_pointee(cluster.any().await?.api_versions().clone()),

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,8 @@ use crate::wire::produce_skim::{ProduceSkim, Skimmed};
 const MOST_OWED: usize = 256;
 /// The longest header that is looked for: a client id is at most 32 KiB.
 const LONGEST_HEADER: usize = 40 * 1024;
+/// So much of a Produce is looked at before any of it is passed on.
+const LOOKED_AT: usize = 64 * 1024;
 /// Requests up to this size are held without asking for memory.
 const SMALL_FRAME: usize = 64 * 1024;
 /// A frame that was begun must be complete within this time.
@@ -71,10 +73,8 @@ pub(super) async fn serve(proxy: Arc<Proxy>, door: Door, read: ReadHalf, write: 
             result
         }
     };
-    let mut connection = Connection {
-        session: Session::new(proxy, door, Arc::clone(&answers), upstreams),
-        client: FrameReader::new(read),
-    };
+    let client = FrameReader::new(read, Arc::clone(&proxy.buffers));
+    let mut connection = Connection { session: Session::new(proxy, door, Arc::clone(&answers), upstreams), client };
     let reading = async {
         let ended = connection.read_requests(&stop).await;
         if ended.is_ok() {
@@ -145,7 +145,7 @@ impl Connection {
         match dispatch::route(&self.session, &header) {
             Route::Forward { answered } => self.forward(length, answered).await,
             Route::ForwardProduce => self.forward_produce(length, &header).await,
-            Route::Local => self.answer(length, &header).await,
+            Route::Local => self.handle(length, &header).await,
             Route::Refuse(refused) => Err(refused.into()),
         }
     }
@@ -183,56 +183,60 @@ impl Connection {
     /// Names found before anything was sent are answered here; one found later breaks both connections before the
     /// frame is whole, and a broker acts only on whole frames.
     async fn forward_produce(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
-        timely(self.fill_part(4 + length)).await?;
+        let total = 4 + length;
+        let part = timely(async { Ok(self.client.take_part(total.min(LOOKED_AT), total).await?) }).await?;
         let catalog = Arc::clone(&self.session.proxy.catalog);
         let mut look = Look {
             skim: ProduceSkim::new(header.api_version, length - header.body_start)?,
             acks: None,
             withheld: None,
         };
-        let available = self.client.buffered().len().min(4 + length);
-        look.feed(&self.client.buffered()[4 + header.body_start..available], &catalog)?;
+        look.feed(&part.bytes[4 + header.body_start..], &catalog)?;
         if look.withheld.is_some() {
-            return self.answer(length, header).await;
+            let memory = self.memory_for(length).await;
+            let frame = timely(async { Ok(self.client.take_with(part, total).await?) }).await?;
+            return self.answer(header, frame, memory).await;
         }
         // `acks` stands before the first topic, so it has passed: the part that was looked at is larger than any
         // header and transactional id together.
         let answered = look.acks != Some(0);
         let upstream = self.session.forward(answered).await?;
-        let mut left = 4 + length - available;
-        upstream.write_all(&self.client.take(available).await?).await?;
+        let mut left = total - part.bytes.len();
+        upstream.write_all(&part.bytes).await?;
+        drop(part);
         while left > 0 {
-            let chunk = self.client.take_some(left).await?;
-            left -= chunk.len();
-            look.feed(&chunk, &catalog)?;
+            let piece = self.client.piece(left).await?;
+            left -= piece.bytes.len();
+            look.feed(&piece.bytes, &catalog)?;
             if let Some(topic) = look.withheld {
                 return Err(Refused::MisroutedProduce { topic }.into());
             }
-            upstream.write_all(&chunk).await?;
+            upstream.write_all(&piece.bytes).await?;
         }
         upstream.flush().await?;
         Ok(())
     }
 
-    /// Waits until a large part of the frame is there, or all of it.
-    async fn fill_part(&mut self, length: usize) -> Result<(), Ended> {
-        const PART: usize = 64 * 1024;
-        self.client.fill(length.min(PART)).await?;
-        Ok(())
+    /// Small requests are bounded by the number of connections; they must not wait behind large ones.
+    async fn memory_for(&self, length: usize) -> Reserved {
+        match length {
+            0..=SMALL_FRAME => Reserved::default(),
+            _ => self.session.proxy.request_memory.reserve(length).await,
+        }
     }
 
-    /// Has a request answered here, or passed on after a look at it.
-    async fn answer(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
+    /// Takes a whole request, to be answered here or passed on after a look at it.
+    async fn handle(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
         if header.api_key == api_versions::FETCH {
             // The answer to a Fetch is large: a client that does not read must not have several of them made.
             self.session.answers.at_most(0).await;
         }
-        // Small requests are bounded by the number of connections; they must not wait behind large ones.
-        let memory = match length {
-            0..=SMALL_FRAME => Reserved::default(),
-            _ => self.session.proxy.request_memory.reserve(length).await,
-        };
-        let mut frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
+        let memory = self.memory_for(length).await;
+        let frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
+        self.answer(header, frame, memory).await
+    }
+
+    async fn answer(&mut self, header: &RequestHeader, mut frame: Bytes, memory: Reserved) -> Result<(), Ended> {
         frame.advance(4);
         let request = Incoming::new(header.clone(), frame, memory);
         match dispatch::handle(&mut self.session, request).await? {

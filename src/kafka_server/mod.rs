@@ -6,6 +6,7 @@
 
 mod answers;
 mod authorization;
+mod buffers;
 mod connection;
 mod dispatch;
 mod handlers;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use kafka_protocol::messages::ApiVersionsResponse;
 
+pub use buffers::Buffers;
 pub use listener::{Acceptor, Listener, TlsError};
 pub use mapped::MappedListeners;
 pub use memory::ByteBudget;
@@ -53,6 +55,7 @@ pub struct Proxy {
     /// The address of the virtual broker, as clients of this zone dial it.
     pub endpoint: Endpoint,
     pub request_memory: ByteBudget,
+    pub buffers: Arc<Buffers>,
     pub stats: Arc<DoorStats>,
 }
 

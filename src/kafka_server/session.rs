@@ -95,7 +95,8 @@ impl Session {
         let (read, write) = tokio::io::split(stream);
         self.upstream = Some(Box::new(write));
         self.answers.upstream_opened();
-        self.upstreams.send(FrameReader::new(Box::new(read))).await.map_err(|_| CallError::Lost)
+        let reader = FrameReader::new(Box::new(read), Arc::clone(&self.proxy.buffers));
+        self.upstreams.send(reader).await.map_err(|_| CallError::Lost)
     }
 
     async fn connect(&self) -> Result<UpstreamStream, CallError> {

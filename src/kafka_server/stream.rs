@@ -1,36 +1,46 @@
 //! Frames on a socket: reading them whole or in passing, and writing answers without copying their parts.
 //!
-//! An idle connection holds a few KiB; a large buffer exists only while a large frame moves.
+//! A connection that waits holds no buffer; a large one exists only while a large frame moves.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::buffers::{Buffer, Buffers, SMALLEST};
 
 /// Any readable half of a connection.
 pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// Any writable half of a connection.
 pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
-const IDLE_BUFFER: usize = 4 * 1024;
-const STREAM_BUFFER: usize = 256 * 1024;
+/// Small frames are read this much at a time, several with one call where a client sends ahead.
+const READ_AHEAD: usize = 4 * 1024;
+/// Frames that pass are moved in pieces of at most this size.
+const PIECE: usize = 256 * 1024;
 
 /// A connection's incoming bytes.
 pub(super) struct FrameReader {
     from: ReadHalf,
-    buffer: BytesMut,
+    /// What was read and not taken yet: the beginning of a frame, or a few small ones.
+    ahead: BytesMut,
+    buffers: Arc<Buffers>,
 }
 
 impl FrameReader {
-    pub(super) fn new(from: ReadHalf) -> Self {
-        Self { from, buffer: BytesMut::new() }
+    pub(super) fn new(from: ReadHalf, buffers: Arc<Buffers>) -> Self {
+        Self { from, ahead: BytesMut::new(), buffers }
     }
 
     /// Waits until at least `count` bytes are buffered. False if the connection ended before the first of them.
     pub(super) async fn fill(&mut self, count: usize) -> io::Result<bool> {
-        while self.buffer.len() < count {
-            if self.read_more(count - self.buffer.len()).await? == 0 {
-                if self.buffer.is_empty() {
+        while self.ahead.len() < count {
+            if self.read_ahead(count - self.ahead.len()).await? == 0 {
+                if self.ahead.is_empty() {
                     return Ok(false);
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -41,40 +51,120 @@ impl FrameReader {
 
     /// What is buffered.
     pub(super) fn buffered(&self) -> &[u8] {
-        &self.buffer
+        &self.ahead
     }
 
     /// Takes exactly `count` bytes.
     pub(super) async fn take(&mut self, count: usize) -> io::Result<Bytes> {
+        if count > SMALLEST && count > self.ahead.len() {
+            let mut buffer = self.buffers.take(count);
+            self.read_up_to(&mut buffer, count).await?;
+            return Ok(buffer.freeze());
+        }
         if !self.fill(count).await? && count > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(self.buffer.split_to(count).freeze())
+        Ok(self.ahead.split_to(count).freeze())
     }
 
-    /// Takes some bytes, at most `most` and at least one.
-    pub(super) async fn take_some(&mut self, most: usize) -> io::Result<Bytes> {
-        if self.buffer.is_empty() && self.read_more(most.min(STREAM_BUFFER)).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    /// Takes the first bytes of a frame of `count`, for [`Self::take_with`] or to be passed on: at least `least`, and
+    /// as many as come with them.
+    pub(super) async fn take_part(&mut self, least: usize, count: usize) -> io::Result<Buffer> {
+        let mut part = self.buffers.take(count.min(PIECE));
+        self.move_ahead(&mut part, count);
+        while part.bytes.len() < least {
+            self.read_into(&mut part, count.min(PIECE)).await?;
         }
-        let count = self.buffer.len().min(most);
-        Ok(self.buffer.split_to(count).freeze())
+        Ok(part)
     }
 
-    /// Passes exactly `count` bytes on to `sink`.
-    pub(super) async fn pass(&mut self, mut count: usize, sink: &mut WriteHalf) -> io::Result<()> {
-        while count > 0 {
-            let chunk = self.take_some(count).await?;
-            count -= chunk.len();
-            sink.write_all(&chunk).await?;
+    /// Takes `count` bytes of which the first were taken before.
+    pub(super) async fn take_with(&mut self, part: Buffer, count: usize) -> io::Result<Bytes> {
+        let mut whole = part;
+        if whole.bytes.capacity() < count {
+            let part = std::mem::replace(&mut whole, self.buffers.take(count));
+            whole.bytes.extend_from_slice(&part.bytes);
+        }
+        self.read_up_to(&mut whole, count).await?;
+        Ok(whole.freeze())
+    }
+
+    /// Reads until the buffer holds `count` bytes, and no further.
+    async fn read_up_to(&mut self, buffer: &mut Buffer, count: usize) -> io::Result<()> {
+        self.move_ahead(buffer, count - buffer.bytes.len());
+        while buffer.bytes.len() < count {
+            self.read_into(buffer, count).await?;
         }
         Ok(())
     }
 
-    async fn read_more(&mut self, missing: usize) -> io::Result<usize> {
-        // A frame that is taken whole gets its room at once, so that its bytes are moved only by the kernel.
-        self.buffer.reserve(missing.max(IDLE_BUFFER));
-        self.from.read_buf(&mut self.buffer).await
+    /// Reads once, so that the buffer then holds at most `most` bytes.
+    async fn read_into(&mut self, buffer: &mut Buffer, most: usize) -> io::Result<()> {
+        let room = most - buffer.bytes.len();
+        if self.from.read_buf(&mut (&mut buffer.bytes).limit(room)).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    fn move_ahead(&mut self, buffer: &mut Buffer, most: usize) {
+        let there = self.ahead.len().min(most);
+        buffer.bytes.extend_from_slice(&self.ahead[..there]);
+        self.ahead.advance(there);
+    }
+
+    /// Passes exactly `count` bytes on to `sink`.
+    pub(super) async fn pass(&mut self, mut count: usize, sink: &mut WriteHalf) -> io::Result<()> {
+        if count <= READ_AHEAD {
+            self.fill(count).await?;
+        }
+        if count <= self.ahead.len() {
+            sink.write_all(&self.ahead[..count]).await?;
+            self.ahead.advance(count);
+            return Ok(());
+        }
+        while count > 0 {
+            let piece = self.piece(count).await?;
+            count -= piece.bytes.len();
+            sink.write_all(&piece.bytes).await?;
+        }
+        Ok(())
+    }
+
+    /// The next bytes of a frame of which `left` are to come: at least one, and as many as one call gives.
+    ///
+    /// The buffer is taken when there is something to read, so that one who waits has none.
+    pub(super) async fn piece(&mut self, left: usize) -> io::Result<Buffer> {
+        let size = left.min(PIECE);
+        poll_fn(|context| {
+            let mut piece = self.buffers.take(size);
+            self.move_ahead(&mut piece, size);
+            let moved = piece.bytes.len();
+            if moved == size {
+                return Poll::Ready(Ok(piece));
+            }
+            let mut room = (&mut piece.bytes).limit(size - moved);
+            match pin!(self.from.read_buf(&mut room)).poll(context) {
+                Poll::Ready(Ok(0)) if moved == 0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending if moved == 0 => Poll::Pending,
+                Poll::Ready(Ok(_)) | Poll::Pending => Poll::Ready(Ok(piece)),
+            }
+        })
+        .await
+    }
+
+    /// Reads once. Where nothing comes and nothing is held, no memory is either.
+    async fn read_ahead(&mut self, missing: usize) -> io::Result<usize> {
+        poll_fn(|context| {
+            self.ahead.reserve(missing.max(READ_AHEAD));
+            let read = pin!(self.from.read_buf(&mut self.ahead)).poll(context);
+            if read.is_pending() && self.ahead.is_empty() {
+                self.ahead = BytesMut::new();
+            }
+            read
+        })
+        .await
     }
 }
 
@@ -113,7 +203,7 @@ mod tests {
             write_parts(&mut sink, parts).await.expect("the pipe is open");
             drop(sink);
         };
-        let mut reader = FrameReader::new(Box::new(far));
+        let mut reader = FrameReader::new(Box::new(far), Arc::default());
         let count = expected.len();
         let (_, read) = tokio::join!(write, reader.take(count));
         assert_eq!(read.expect("all came"), expected);
@@ -126,7 +216,7 @@ mod tests {
         near.write_all(b"frameNEXT").await.expect("room");
         let (out, mut seen) = tokio::io::duplex(1024);
         let mut sink: WriteHalf = Box::new(out);
-        let mut reader = FrameReader::new(Box::new(far));
+        let mut reader = FrameReader::new(Box::new(far), Arc::default());
         reader.pass(5, &mut sink).await.expect("five bytes are there");
         drop(sink);
         let mut passed = Vec::new();

@@ -10,7 +10,6 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
-use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 use serde::Deserialize;
@@ -87,10 +86,13 @@ pub enum ConfigError {
 }
 
 /// A store, and what must be known to use it.
-pub(super) struct Opened {
-    pub(super) store: Box<dyn ObjectStore>,
-    /// Where a PUT carries no checksum that the store verifies.
-    pub(super) verify_size: bool,
+pub(super) enum Opened {
+    Memory,
+    Store {
+        store: Box<dyn ObjectStore>,
+        /// Where a PUT carries no checksum that the store verifies.
+        verify_size: bool,
+    },
 }
 
 /// A url, taken apart.
@@ -142,7 +144,7 @@ impl Config {
             Location::Gcs { bucket, prefix } => self.open_gcs(bucket, prefix),
             Location::Azure { container, prefix } => self.open_azure(container, prefix),
             Location::Directory(directory) => open_directory(directory),
-            Location::Memory => Ok(Opened { store: Box::new(InMemory::new()), verify_size: false }),
+            Location::Memory => Ok(Opened::Memory),
         }
     }
 
@@ -187,14 +189,14 @@ fn open_directory(directory: PathBuf) -> Result<Opened, ConfigError> {
         return Err(ConfigError::Directory { directory, source });
     }
     let store = LocalFileSystem::new_with_prefix(&directory)?.with_fsync(true);
-    Ok(Opened { store: Box::new(store), verify_size: true })
+    Ok(Opened::Store { store: Box::new(store), verify_size: true })
 }
 
 fn prefixed(store: impl ObjectStore, prefix: String, verify_size: bool) -> Opened {
     if prefix.is_empty() {
-        return Opened { store: Box::new(store), verify_size };
+        return Opened::Store { store: Box::new(store), verify_size };
     }
-    Opened { store: Box::new(PrefixStore::new(store, prefix)), verify_size }
+    Opened::Store { store: Box::new(PrefixStore::new(store, prefix)), verify_size }
 }
 
 /// The layer above retries, where it is counted and bounded.
@@ -250,12 +252,12 @@ mod tests {
         for (name, value) in [("aws_region", "eu-west-1"), ("aws_access_key_id", "a"), ("aws_secret_access_key", "b")] {
             s3.options.insert(name.to_owned(), value.to_owned());
         }
-        assert!(s3.open().is_ok_and(|opened| !opened.verify_size));
+        assert!(matches!(s3.open(), Ok(Opened::Store { verify_size: false, .. })));
         let mut azure = Config::new("az://container");
         for (name, value) in [("azure_storage_account_name", "a"), ("azure_storage_account_key", "YQ==")] {
             azure.options.insert(name.to_owned(), value.to_owned());
         }
-        assert!(azure.open().is_ok_and(|opened| opened.verify_size));
+        assert!(matches!(azure.open(), Ok(Opened::Store { verify_size: true, .. })));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod config;
 mod faults;
+mod memory;
 mod metered;
 mod raw;
 mod request;
@@ -31,6 +32,7 @@ pub use simulated::{Profile, Simulate};
 
 use config::Opened;
 use faults::Faulty;
+use memory::Memory;
 use metered::Metered;
 use raw::Raw;
 use request::{Failure, Layer, Reply, Request};
@@ -72,8 +74,10 @@ impl ObjectStorage {
     pub fn open(config: &Config) -> Result<Self, ConfigError> {
         let stats = Arc::<StoreStats>::default();
         let faults = FaultHandle::default();
-        let Opened { store, verify_size } = config.open()?;
-        let mut layer: Box<dyn Layer> = Box::new(Raw { store, verify_size, stats: Arc::clone(&stats) });
+        let mut layer: Box<dyn Layer> = match config.open()? {
+            Opened::Memory => Box::<Memory>::default(),
+            Opened::Store { store, verify_size } => Box::new(Raw { store, verify_size, stats: Arc::clone(&stats) }),
+        };
         layer = Box::new(Faulty { inner: layer, faults: faults.clone() });
         if let Some(simulate) = config.simulate {
             layer = Box::new(Simulated::new(layer, simulate, rand::random()));

@@ -1,7 +1,7 @@
 //! `bench produce`: one or more producers, each a thread; throughput and the time to acknowledgement.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -88,13 +88,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// How many records should have been sent by now.
-    fn due(&self, elapsed: Duration) -> u64 {
-        let by_time = match self.rate {
-            Some(rate) => (elapsed.as_secs_f64() * rate) as u64 + 1,
-            None => u64::MAX,
-        };
-        by_time.min(self.records)
+    /// How long to wait before the next record, where the rate asks for it.
+    fn pause(&self, elapsed: Duration, sent: u64) -> Option<Duration> {
+        let due = Duration::from_secs_f64(sent as f64 / self.rate?);
+        due.checked_sub(elapsed).filter(|pause| !pause.is_zero()).map(|pause| pause.min(Duration::from_millis(100)))
     }
 
     fn is_over(&self, sent: u64) -> bool {
@@ -163,34 +160,44 @@ impl Source {
         Ok(Self { producer, topic: target.topic.clone(), partitions, record_bytes: load.record_bytes, clock })
     }
 
-    /// Sends to the partitions in turn, at the pace, and waits for every answer.
+    /// Sends to the partitions in turn, at the pace, and waits for every answer. Answers are taken by a thread of
+    /// their own, at the moment when they come.
     pub(super) fn produce(&self, pace: &Pace) -> anyhow::Result<()> {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Acquire) {
+                    self.producer.poll(Duration::from_millis(100));
+                }
+            });
+            let sent = self.send_all(pace);
+            let flushed = self.producer.flush(FLUSH_TIMEOUT);
+            is_done.store(true, Ordering::Release);
+            sent?;
+            flushed.context("records were not acknowledged")
+        })
+    }
+
+    fn send_all(&self, pace: &Pace) -> anyhow::Result<()> {
         let mut payload = Payload::new(self.record_bytes);
         let started = Instant::now();
         let mut sent = 0u64;
         while !pace.is_over(sent) {
-            let due = pace.due(started.elapsed());
-            if sent >= due {
-                self.producer.poll(Duration::from_micros(500));
+            if let Some(pause) = pace.pause(started.elapsed(), sent) {
+                std::thread::sleep(pause);
                 continue;
             }
-            // Acknowledgements are taken in passing, but not between every two records.
-            for _ in 0..(due - sent).min(500) {
-                let value = payload.stamped(self.clock.now_us(), sent);
-                let partition = self.partitions[(sent % self.partitions.len() as u64) as usize];
-                let record: BaseRecord<'_, (), [u8], ()> =
-                    BaseRecord::to(&self.topic).partition(partition).payload(value);
-                match self.producer.send(record) {
-                    Ok(()) => sent += 1,
-                    Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                        self.producer.poll(Duration::from_millis(1));
-                        break;
-                    }
-                    Err((error, _)) => return Err(error).context("a record could not be handed to the producer"),
+            let value = payload.stamped(self.clock.now_us(), sent);
+            let partition = self.partitions[(sent % self.partitions.len() as u64) as usize];
+            let record: BaseRecord<'_, (), [u8], ()> = BaseRecord::to(&self.topic).partition(partition).payload(value);
+            match self.producer.send(record) {
+                Ok(()) => sent += 1,
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
+                Err((error, _)) => return Err(error).context("a record could not be handed to the producer"),
             }
-            self.producer.poll(Duration::ZERO);
         }
-        self.producer.flush(FLUSH_TIMEOUT).context("records were not acknowledged")
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! - `GET /metrics`: Prometheus text
 //! - `GET /`: version and ids
 //! - `GET /proxies`: all proxies that the log knows
+//! - `GET /state`: what came of the metadata log, in numbers
 //! - `GET /topics`: the names of diskless topics; `/topics?expand=info`: all topics of both kinds, with what is known
 //! - `GET /topics/{name}`, `/topics/{name}/partitions`: one diskless topic
 //!
@@ -113,6 +114,7 @@ async fn answer(sources: &Sources, request: &Request<Incoming>) -> Response<Full
             Err(problem) => error(StatusCode::INTERNAL_SERVER_ERROR, &problem.to_string()),
         },
         ["proxies"] => json(&rest::proxies(sources)),
+        ["state"] => json(&rest::state(sources)),
         ["topics"] if request.uri().query() == Some("expand=info") => match rest::all_topics(sources).await {
             Ok(topics) => json(&topics),
             Err(problem) => {

@@ -41,7 +41,7 @@ enum Command {
     /// Measure any Kafka address: throughput and latencies, through librdkafka.
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Look into what is stored.
+    /// Look into what is stored: objects, the metadata log, the applied state.
     #[command(subcommand)]
     Inspect(inspect::Command),
 }

@@ -82,6 +82,7 @@ async fn list(admin: &Admin) -> anyhow::Result<ExitCode> {
         Column("PARTITIONS", Align::Right),
         Column("RECORDS", Align::Right),
         Column("SIZE", Align::Right),
+        Column("LEADERS", Align::Left),
         Column("NOTE", Align::Left),
     ];
     say(&layout(&columns, &rows));
@@ -101,8 +102,15 @@ fn row(name: &str, info: &Value) -> Vec<String> {
         number("partitions"),
         number("records"),
         info["bytes"].as_u64().map_or_else(|| "-".to_owned(), bytes),
+        leaders(info),
         note,
     ]
+}
+
+/// Each broker with the number of partitions that it leads: `1:2 3:1`.
+fn leaders(info: &Value) -> String {
+    let one = |(broker, count): (&String, &Value)| format!("{broker}:{count}");
+    info["leaders"].as_object().into_iter().flatten().map(one).collect::<Vec<_>>().join(" ")
 }
 
 async fn describe(topic: &str, admin: &Admin) -> anyhow::Result<ExitCode> {
@@ -126,11 +134,21 @@ async fn describe(topic: &str, admin: &Admin) -> anyhow::Result<ExitCode> {
         .flatten()
         .map(|p| {
             let size = p["bytes"].as_u64().map_or_else(String::new, bytes);
-            vec![cell(p, "partition"), cell(p, "log_start_offset"), cell(p, "high_watermark"), size]
+            let replicas = p["replicas"].as_array().into_iter().flatten().map(Value::to_string).collect::<Vec<_>>();
+            vec![
+                cell(p, "partition"),
+                cell(p, "leader"),
+                replicas.join(","),
+                cell(p, "log_start_offset"),
+                cell(p, "high_watermark"),
+                size,
+            ]
         })
         .collect();
     let columns = [
         Column("PARTITION", Align::Right),
+        Column("LEADER", Align::Right),
+        Column("REPLICAS", Align::Left),
         Column("LOG START", Align::Right),
         Column("HIGH WATERMARK", Align::Right),
         Column("SIZE", Align::Right),

@@ -7,9 +7,13 @@
 mod rows;
 mod thread;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use thread::{MetadataStore, StoreObserver, StoreStopped};
+
+use crate::diskless_coordinator::effect::CommittedSegment;
+use crate::diskless_coordinator::state::State;
 
 /// Where the store is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,10 +26,27 @@ pub enum StoreLocation {
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{path}: another process has the metadata store open")]
+    #[error("{path}: another process has the metadata store open; ask the running proxy instead, or stop it")]
     InUse { path: String },
     #[error("the metadata store cannot be opened: {0}")]
     Failed(String),
+}
+
+/// What the file of a stopped proxy holds: the state, and every segment in the order of its commit.
+pub fn read_file(path: &Path) -> Result<(State, Vec<Arc<CommittedSegment>>), OpenError> {
+    let failed = |error: &dyn std::fmt::Display| OpenError::Failed(format!("{}: {error}", path.display()));
+    let database = match redb::ReadOnlyDatabase::open(path) {
+        Ok(database) => database,
+        Err(redb::DatabaseError::DatabaseAlreadyOpen) => {
+            return Err(OpenError::InUse { path: path.display().to_string() });
+        }
+        Err(redb::DatabaseError::RepairAborted) => {
+            return Err(failed(&"it was not closed; start its proxy once, and stop it with SIGTERM"));
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    let rows::Loaded { state, segments } = rows::load(&database).map_err(|error| failed(&error))?;
+    Ok((state, segments))
 }
 
 #[cfg(test)]

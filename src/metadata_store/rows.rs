@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable as _, Table, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +198,7 @@ pub(super) struct Loaded {
 }
 
 /// Reads a whole file. A file without tables is an empty one.
-pub(super) fn load(database: &Database) -> Result<Loaded, LoadError> {
+pub(super) fn load(database: &impl ReadableDatabase) -> Result<Loaded, LoadError> {
     let read = database.begin_read()?;
     let mut state = State::default();
     let meta = match read.open_table(META) {

@@ -1,38 +1,20 @@
-//! `sidestream inspect`: what stored objects hold, without a proxy or a database.
+//! `inspect segment`: what one WAL segment holds, checked against its checksums.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Subcommand;
 use serde_json::json;
 
-use super::say;
-use super::table::{Align, Column, bytes as in_units, layout};
+use crate::cli::say;
+use crate::cli::table::{Align, Column, bytes as in_units, layout};
 use crate::record_batch::{BatchHeader, CompressionType, crc_is_valid};
 use crate::wal_segment::{SegmentIndex, batch_ranges, read_object};
 
-#[derive(Subcommand, Debug)]
-pub(super) enum Command {
-    /// Print what one WAL segment holds, and check it against its checksums.
-    Segment {
-        /// A WAL segment that was copied from the object store.
-        file: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-pub(super) async fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Segment { file, json } => {
-            let object = tokio::fs::read(&file).await.with_context(|| format!("{} cannot be read", file.display()))?;
-            let index =
-                read_object(&object).with_context(|| format!("{} is not a whole WAL segment", file.display()))?;
-            Ok(show(&object, &index, json))
-        }
-    }
+pub(super) async fn run(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let object = tokio::fs::read(file).await.with_context(|| format!("{} cannot be read", file.display()))?;
+    let index = read_object(&object).with_context(|| format!("{} is not a whole WAL segment", file.display()))?;
+    Ok(show(&object, &index, json))
 }
 
 /// One batch, as it is shown.

@@ -9,6 +9,7 @@
 
 mod freshness;
 pub mod list_offsets;
+mod memory;
 mod planner;
 mod reader;
 mod service;
@@ -17,5 +18,6 @@ mod tests;
 
 pub use freshness::{Freshness, NotFresh};
 pub use list_offsets::{ListedOffset, OffsetSpec};
+pub use memory::FetchMemory;
 pub use reader::{PartitionBytes, ReadPartition, Reader};
 pub use service::{FetchPartition, FetchRequest, FetchService, FetchedPartition};

@@ -101,6 +101,7 @@ impl App {
             catalog: Arc::clone(&catalog),
             produce,
             fetch,
+            fetch_sessions: Default::default(),
             mapped: MappedListeners::default(),
             endpoint,
             stats: Arc::default(),

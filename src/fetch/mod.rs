@@ -13,6 +13,8 @@ mod memory;
 mod planner;
 mod reader;
 mod service;
+mod session;
+pub mod sessions;
 #[cfg(test)]
 mod tests;
 
@@ -21,3 +23,5 @@ pub use list_offsets::{ListedOffset, OffsetSpec};
 pub use memory::FetchMemory;
 pub use reader::{PartitionBytes, ReadPartition, Reader};
 pub use service::{FetchPartition, FetchRequest, FetchService, FetchedPartition};
+pub use session::{AnsweredPartition, WantedPartition};
+pub use sessions::{FetchContext, FetchSessions};

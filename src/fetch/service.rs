@@ -27,6 +27,8 @@ pub struct FetchRequest {
     pub max_bytes: usize,
     /// The caller has errors to report for other partitions: answer at once.
     pub has_errors: bool,
+    /// The order of the partitions is fair by itself, as in a fetch session; else each answer begins with another one.
+    pub is_ordered: bool,
     pub partitions: Vec<FetchPartition>,
 }
 
@@ -156,7 +158,7 @@ impl FetchService {
     /// What is to be read, and the memory for it. Nothing, where no memory came free in time.
     async fn plan(&self, request: &FetchRequest, errors: &[ErrorCode]) -> (Vec<Vec<BatchCoordinate>>, Option<Held>) {
         let partitions = &request.partitions;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = if request.is_ordered { 0 } else { self.turn.fetch_add(1, Ordering::Relaxed) };
         let find = |number: usize, limit: usize| match errors[number] {
             ErrorCode::None => partitions[number].view.find_batches(partitions[number].fetch_offset, limit),
             _ => Vec::new(),

@@ -121,7 +121,7 @@ fn request(partitions: &[(&Arc<PartitionView>, i64)], max_wait: Duration, min_by
         max_bytes: 1 << 20,
     };
     let partitions = partitions.iter().map(partition).collect();
-    FetchRequest { max_wait, min_bytes, max_bytes: 50 << 20, has_errors: false, partitions }
+    FetchRequest { max_wait, min_bytes, max_bytes: 50 << 20, has_errors: false, is_ordered: false, partitions }
 }
 
 /// Base offset, leader epoch and max timestamp of each served batch, whose CRCs are checked.

@@ -43,9 +43,8 @@ fn partition<'a>(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(ErrorCode::NotLeaderOrFollower);
     }
-    let topic = topics.named(name);
-    session.may(operation, name, topic.map(|t| t.id))?;
-    let topic = topic.ok_or(ErrorCode::NotLeaderOrFollower)?;
+    let topic = topics.named(name).ok_or_else(|| session.not_led_here(operation, name))?;
+    session.may(operation, name, Some(topic.id))?;
     let at = usize::try_from(index).ok();
     let view = at.and_then(|i| topic.partitions.get(i)).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     Ok((topic, view))

@@ -144,6 +144,9 @@ impl Session {
     /// What a broker says of a topic that it does not lead, here one that is not diskless: that there is none, that the
     /// client may not know, or that another broker is to be asked.
     pub(super) fn not_led_here(&self, operation: Operation, topic: &str) -> ErrorCode {
+        if self.proxy.catalog.is_metadata_topic(topic) {
+            return ErrorCode::TopicAuthorizationFailed;
+        }
         if self.proxy.config.diskless.authorization == Authorization::None {
             return ErrorCode::NotLeaderOrFollower;
         }

@@ -177,6 +177,7 @@ fn check(session: &Session, known: &Topics, wanted: &WantedPartition) -> Result<
 fn not_led_here(session: &Session, topic: &TopicRef) -> ErrorCode {
     match topic {
         TopicRef::Name(name) => session.not_led_here(Operation::Read, name),
+        TopicRef::Id(id) if session.proxy.catalog.is_metadata_topic_id(*id) => ErrorCode::TopicAuthorizationFailed,
         TopicRef::Id(id) if session.proxy.catalog.is_classic_id(*id) => ErrorCode::NotLeaderOrFollower,
         TopicRef::Id(_) => ErrorCode::UnknownTopicId,
     }

@@ -140,9 +140,6 @@ fn check_topic(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
     }
-    if session.proxy.catalog.is_metadata_topic(&topic.name) {
-        return Err(NotTaken(ErrorCode::TopicAuthorizationFailed, None));
-    }
     let Some(known) = topics.named(&topic.name) else {
         return Err(NotTaken(session.not_led_here(Operation::Write, &topic.name), None));
     };

@@ -60,14 +60,20 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
     let topics = Arc::clone(&session.proxy.coordination.view().topics());
     let mut wanted = Vec::new();
     let twice = named_twice(&asked);
+    let mut refused = HashSet::new();
     let mut response = ListOffsetsResponse::default();
     for topic in &asked.topics {
         let mut answers = Vec::with_capacity(topic.partitions.len());
         for p in &topic.partitions {
+            let named = (topic.name.as_str(), p.partition_index);
+            if twice.contains(&named) && !refused.insert(named) {
+                // Refused where it was named first.
+                continue;
+            }
             let found = match partition(session, &topics, &topic.name, p.partition_index, Operation::Describe) {
                 Err(ErrorCode::TopicAuthorizationFailed) => Err(ErrorCode::TopicAuthorizationFailed),
                 // As in Kafka, what is wrong with the request comes before what is wrong with the partition.
-                _ if twice.contains(&(topic.name.as_str(), p.partition_index)) => Err(ErrorCode::InvalidRequest),
+                _ if twice.contains(&named) => Err(ErrorCode::InvalidRequest),
                 found => check_timestamp(p.timestamp, request.version()).and(found),
             };
             let found = found

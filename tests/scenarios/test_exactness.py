@@ -12,7 +12,6 @@ import uuid
 
 import confluent_kafka
 import pytest
-from confluent_kafka import admin
 from kafka.protocol.admin import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafka.protocol.consumer import (FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
                                      OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
@@ -96,12 +95,19 @@ class Topic:
         return self.partitions[partition].leader_epoch
 
 
+@pytest.fixture(scope="module")
+def clients(kafka1):
+    """Of a proxy before one broker: so all partitions of a classic topic have one leader, as the diskless ones have."""
+    with running_proxies(kafka1) as [proxy]:
+        yield Clients(proxy)
+
+
 @pytest.fixture
-def both(clients, kafka3):
+def both(clients, kafka1):
     """Creates a topic of each kind, the classic one as Kafka itself shows it."""
     def create(what, partitions=1, config=None):
         made = {}
-        for kind, bootstrap in [("classic", kafka3.bootstrap), ("diskless", clients.bootstrap)]:
+        for kind, bootstrap in [("classic", kafka1.bootstrap), ("diskless", clients.bootstrap)]:
             made[kind] = Topic(bootstrap, clients.topic(kind, what, partitions, config))
         return made["classic"], made["diskless"]
     return create
@@ -442,15 +448,9 @@ def session_script(topic):
     return log
 
 
-def test_fetch_sessions_go_as_kafka_s(both, clients, kafka3):
-    _, diskless = both("sessions", partitions=3)
-    # All partitions on one broker, as they are on the virtual one.
-    name = name_for("classic", "sessions")
-    placed = admin.NewTopic(name, 3, replica_assignment=[[1], [1], [1]])
-    kafka = admin.AdminClient({"bootstrap.servers": kafka3.bootstrap})
-    kafka.create_topics([placed])[name].result()
-    expected = session_script(Topic(kafka3.bootstrap, name))
-    for theirs, ours in zip(expected, session_script(diskless), strict=True):
+def test_fetch_sessions_go_as_kafka_s(both):
+    classic, diskless = both("sessions", partitions=3)
+    for theirs, ours in zip(session_script(classic), session_script(diskless), strict=True):
         assert ours == theirs
 
 
@@ -478,9 +478,9 @@ def test_java_consumers_read_through_sessions(clients):
 
 # Memory
 
-def test_an_answer_that_nobody_reads_holds_its_memory_until_its_connection_ends(kafka3):
+def test_an_answer_that_nobody_reads_holds_its_memory_until_its_connection_ends(kafka1):
     size = 7 << 20
-    with running_proxies(kafka3, settings={"fetch.memory.bytes": 8 << 20}) as [proxy]:
+    with running_proxies(kafka1, settings={"fetch.memory.bytes": 8 << 20}) as [proxy]:
         own = Clients(proxy)
         topic = Topic(proxy.bootstrap, own.topic("diskless", "memory", config={"max.message.bytes": str(size + 1000)}))
         write(topic, batch([b"v" * size]))
@@ -500,9 +500,9 @@ def test_an_answer_that_nobody_reads_holds_its_memory_until_its_connection_ends(
 
 # What passes through
 
-def test_a_classic_topic_is_read_from_the_replica_of_the_zone(clients, kafka3):
-    name = clients.topic("classic", "replica", partitions=6)
-    topic, direct = Topic(clients.bootstrap, name), Topic(kafka3.bootstrap, name)
+def test_a_classic_topic_is_read_from_the_replica_of_the_zone(proxy3, kafka3):
+    name = Clients(proxy3).topic("classic", "replica", partitions=6)
+    topic, direct = Topic(proxy3.bootstrap, name), Topic(kafka3.bootstrap, name)
     near = 1  # The broker of zone-a, which is the proxy's zone.
     away = [p for p, led in topic.partitions.items() if led.leader_id != near]
     assert away, "six partitions have more than one leader"

@@ -21,7 +21,7 @@ use crate::admin_server::{AdminListener, Sources};
 use crate::clock::wall_time_ms;
 use crate::config::{Config, MetadataMode};
 use crate::coordination::{self, Coordination, Status};
-use crate::fetch::{FetchService, Reader};
+use crate::fetch::{FetchMemory, FetchService, Reader};
 use crate::kafka_server::{Acceptor, ByteBudget, Door, Listener, MappedListeners, Proxy};
 use crate::metadata_log::{EmbeddedLog, LogLocation, MetadataLog};
 use crate::metadata_store::StoreLocation;
@@ -89,8 +89,8 @@ impl App {
         ));
         let produce = start_produce(&config, &coordination, &store, &cache, &services);
         let freshness = Arc::new(seams::LogFreshness::new(Arc::clone(&coordination)));
-        let fetch =
-            Arc::new(FetchService::new(Reader::new(Arc::clone(&cache), Arc::clone(coordination.view())), freshness));
+        let reader = Reader::new(Arc::clone(&cache), Arc::clone(coordination.view()));
+        let fetch = Arc::new(FetchService::new(reader, freshness, FetchMemory::new(config.fetch.memory_bytes)));
         let proxy = Arc::new(Proxy {
             acceptor: Acceptor::new(config.listener.tls.as_ref(), config.listener.max_connections)?,
             request_memory: ByteBudget::new(config.listener.request_memory_bytes),
@@ -102,6 +102,7 @@ impl App {
             catalog: Arc::clone(&catalog),
             produce,
             fetch,
+            fetch_sessions: Default::default(),
             mapped: MappedListeners::default(),
             endpoint,
             stats: Arc::default(),

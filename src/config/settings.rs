@@ -116,6 +116,8 @@ impl DisklessConfig {
 pub struct FetchConfig {
     pub cache_bytes: u64,
     pub max_bytes: usize,
+    /// Records of all answers that are being made or not yet written.
+    pub memory_bytes: usize,
 }
 
 /// For tests of this proxy and of what is built on it.
@@ -319,6 +321,7 @@ fn fetch(r: &mut Reader) -> FetchConfig {
     FetchConfig {
         cache_bytes: bytes(r, "fetch.cache.bytes", 512 * MIB, MIB) as u64,
         max_bytes: bytes(r, "fetch.max.bytes", 55 * MIB, 1024),
+        memory_bytes: bytes(r, "fetch.memory.bytes", 512 * MIB, MIB),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Published by whoever applies the log, after the metadata store has taken the change; read by everyone else
 //! without a global lock: topics and proxies are swapped whole, each partition has a lock of its own.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
@@ -234,16 +235,12 @@ impl PartitionView {
         log.batches.range(first..).find(|b| b.visible_max_timestamp() >= target).cloned()
     }
 
-    /// The batch with the largest timestamp; of several, the first.
-    pub fn max_timestamp_batch(&self) -> Option<BatchCoordinate> {
+    /// The batch with the largest timestamp, or the next after one in that order; of the same timestamp the earlier.
+    pub fn next_max_timestamp_batch(&self, after: Option<&BatchCoordinate>) -> Option<BatchCoordinate> {
+        let order = |b: &BatchCoordinate| (b.visible_max_timestamp(), Reverse(b.base_offset));
+        let limit = after.map(order);
         let log = self.log.read();
-        let mut best: Option<&BatchCoordinate> = None;
-        for batch in &log.batches {
-            if best.is_none_or(|b| batch.visible_max_timestamp() > b.visible_max_timestamp()) {
-                best = Some(batch);
-            }
-        }
-        best.cloned()
+        log.batches.iter().filter(|b| limit.is_none_or(|limit| order(b) < limit)).max_by_key(|b| order(b)).cloned()
     }
 
     /// Asks to be told of the next move. Check the bounds again after registering: a move in between is not told.
@@ -347,7 +344,9 @@ mod tests {
         assert_eq!(view.first_batch_at_or_after(31).map(|b| b.base_offset), Some(10));
         assert_eq!(view.first_batch_at_or_after(51).map(|b| b.base_offset), None);
         assert_eq!(view.next_batch_at_or_after(31, 10).map(|b| b.base_offset), Some(15));
-        assert_eq!(view.max_timestamp_batch().map(|b| b.base_offset), Some(10));
+        let first = view.next_max_timestamp_batch(None).expect("three are there");
+        let second = view.next_max_timestamp_batch(Some(&first)).expect("three are there");
+        assert_eq!((first.base_offset, second.base_offset), (10, 15));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! ListOffsets for diskless partitions. Every answer is given after a barrier, so that after an acknowledged Produce
 //! through any proxy the end includes it, and offsets do not go back from one proxy to the next (R11).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -9,13 +10,16 @@ use futures::stream;
 use super::freshness::Freshness;
 use super::reader::Reader;
 use crate::diskless_coordinator::view::{BatchCoordinate, PartitionView};
-use crate::record_batch::{FoundRecord, first_record_at_or_after, max_timestamp_record};
+use crate::record_batch::{Precision, Progress, RecordSearch, Wanted};
 use crate::types::{ErrorCode, Offset, TimestampMs};
 
 /// Batches that are searched for one answer. More are needed only where headers claim timestamps that no record has.
 const BATCHES_SEARCHED: usize = 64;
 /// Partitions of one request that are searched at a time.
 const SEARCHES_AT_ONCE: usize = 16;
+
+/// Record bytes that are looked at before others have their turn on the thread.
+const SEARCH_STEP: usize = 256 << 10;
 
 /// Which offset is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,15 +93,32 @@ async fn list_one(reader: &Reader, view: &PartitionView, spec: OffsetSpec) -> Li
     }
 }
 
+/// The largest timestamp of any record; of several, the first. A header that promises more than its records hold, and
+/// records below the log start, make the next batch in the order of promises a candidate.
 async fn max_timestamp(reader: &Reader, view: &PartitionView) -> ListedOffset {
-    let Some(batch) = view.max_timestamp_batch() else {
-        return ListedOffset::NOT_FOUND;
-    };
-    match search(reader, view, &batch, |bytes, _| max_timestamp_record(bytes).ok().flatten()).await {
-        Ok(Some(found)) => found,
-        Ok(None) => whole(view, &batch),
-        Err(error) => ListedOffset::failed(error),
+    let mut best: Option<ListedOffset> = None;
+    let mut candidate = view.next_max_timestamp_batch(None);
+    for _ in 0..BATCHES_SEARCHED {
+        let Some(batch) = candidate.filter(|batch| best.is_none_or(|best| may_beat(batch, &best))) else {
+            break;
+        };
+        match search(reader, view, &batch, Wanted::MaxTimestamp).await {
+            Ok(Some(found)) if best.is_none_or(|best| order(&found) > order(&best)) => best = Some(found),
+            Ok(_) => {}
+            Err(error) => return ListedOffset::failed(error),
+        }
+        candidate = view.next_max_timestamp_batch(Some(&batch));
     }
+    best.unwrap_or(ListedOffset::NOT_FOUND)
+}
+
+/// By timestamp, and of the same timestamp the earlier offset first.
+fn order(found: &ListedOffset) -> (TimestampMs, Reverse<Offset>) {
+    (found.timestamp, Reverse(found.offset))
+}
+
+fn may_beat(batch: &BatchCoordinate, best: &ListedOffset) -> bool {
+    (batch.visible_max_timestamp(), Reverse(batch.base_offset)) > order(best)
 }
 
 async fn at_or_after(reader: &Reader, view: &PartitionView, target: TimestampMs) -> ListedOffset {
@@ -106,8 +127,7 @@ async fn at_or_after(reader: &Reader, view: &PartitionView, target: TimestampMs)
         let Some(batch) = candidate else {
             return ListedOffset::NOT_FOUND;
         };
-        let find = |bytes: &[u8], from| first_record_at_or_after(bytes, target, from).ok().flatten();
-        match search(reader, view, &batch, find).await {
+        match search(reader, view, &batch, Wanted::AtOrAfter(target)).await {
             Ok(Some(found)) => return found,
             Ok(None) => candidate = view.next_batch_at_or_after(target, batch.base_offset),
             Err(error) => return ListedOffset::failed(error),
@@ -122,7 +142,7 @@ async fn search(
     reader: &Reader,
     view: &PartitionView,
     batch: &BatchCoordinate,
-    find: impl Fn(&[u8], i32) -> Option<FoundRecord>,
+    wanted: Wanted,
 ) -> Result<Option<ListedOffset>, ErrorCode> {
     if batch.log_append_time {
         return Ok(Some(whole(view, batch)));
@@ -130,10 +150,22 @@ async fn search(
     let stored = reader.read_stored(batch).await.map_err(|_| ErrorCode::KafkaStorageError)?;
     let log_start_offset = view.bounds().log_start_offset;
     let from = (log_start_offset - batch.base_offset).max(0);
-    let found = find(&stored, i32::try_from(from).unwrap_or(i32::MAX));
+    let from = i32::try_from(from).unwrap_or(i32::MAX);
+    let mut search = RecordSearch::new(&stored, wanted, from).map_err(|_| ErrorCode::KafkaStorageError)?;
+    let _turn = reader.search_turn().await;
+    let found = loop {
+        match search.advance(SEARCH_STEP) {
+            Progress::More => tokio::task::yield_now().await,
+            Progress::Done(found) => break found,
+        }
+    };
+    if found.is_some_and(|found| found.precision == Precision::BatchGranularity) {
+        let (segment, offset) = (batch.segment.id, batch.base_offset);
+        tracing::warn!(%segment, offset, "a batch could not be searched by timestamp: answered with its beginning");
+    }
     Ok(found.map(|record| ListedOffset {
         error: ErrorCode::None,
-        offset: (batch.base_offset + i64::from(record.offset_delta)).max(log_start_offset),
+        offset: batch.base_offset + i64::from(record.offset_delta),
         timestamp: record.timestamp,
     }))
 }

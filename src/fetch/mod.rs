@@ -9,13 +9,19 @@
 
 mod freshness;
 pub mod list_offsets;
+mod memory;
 mod planner;
 mod reader;
 mod service;
+mod session;
+pub mod sessions;
 #[cfg(test)]
 mod tests;
 
 pub use freshness::{Freshness, NotFresh};
 pub use list_offsets::{ListedOffset, OffsetSpec};
+pub use memory::FetchMemory;
 pub use reader::{PartitionBytes, ReadPartition, Reader};
 pub use service::{FetchPartition, FetchRequest, FetchService, FetchedPartition};
+pub use session::{AnsweredPartition, WantedPartition};
+pub use sessions::{FetchContext, FetchSessions};

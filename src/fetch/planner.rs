@@ -38,13 +38,13 @@ pub(super) fn plan(
 
 /// Cuts a plan where it touches too many objects. A slice keeps the memory of the whole block that it was cut from, so
 /// an answer of small batches out of many segments would hold far more than its own size. `cost(object_size)` is what
-/// one segment holds; the first is always kept.
+/// one segment holds; the first is always kept. Returns what the rest holds.
 pub(super) fn bound_held_bytes(
     plan: &mut [Vec<BatchCoordinate>],
     start: usize,
     max_held_bytes: u64,
     cost: impl Fn(u64) -> u64,
-) {
+) -> u64 {
     let mut held = 0;
     let mut touched = HashSet::new();
     let count = plan.len();
@@ -64,6 +64,7 @@ pub(super) fn bound_held_bytes(
         let kept = batches.iter().take_while(|batch| fits(batch)).count();
         batches.truncate(kept);
     }
+    held
 }
 
 fn size(batches: &[BatchCoordinate]) -> usize {
@@ -113,13 +114,13 @@ mod tests {
                 vec![in_segment(1), in_segment(2), in_segment(1), in_segment(3)],
                 vec![in_segment(2), in_segment(4)],
             ];
-            bound_held_bytes(&mut plan, start, max_held_bytes, |size| size.min(400));
-            (plan[0].len(), plan[1].len())
+            let held = bound_held_bytes(&mut plan, start, max_held_bytes, |size| size.min(400));
+            (plan[0].len(), plan[1].len(), held)
         };
-        assert_eq!(kept(0, 10_000), (4, 2));
-        assert_eq!(kept(0, 800), (3, 1), "segments that are held anyway cost nothing");
-        assert_eq!(kept(1, 800), (0, 2), "in the order of the plan");
-        assert_eq!(kept(0, 1), (1, 0), "one at least");
+        assert_eq!(kept(0, 10_000), (4, 2, 1600));
+        assert_eq!(kept(0, 800), (3, 1, 800), "segments that are held anyway cost nothing");
+        assert_eq!(kept(1, 800), (0, 2, 800), "in the order of the plan");
+        assert_eq!(kept(0, 1), (1, 0, 400), "one at least");
     }
 
     /// What is planned of partitions with batches of these sizes.

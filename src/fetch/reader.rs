@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::diskless_coordinator::view::{BatchCoordinate, SegmentRef, View};
 use crate::object_storage::ReadError;
@@ -16,6 +17,8 @@ use crate::types::WalSegmentId;
 
 /// Segments read at a time for one request.
 const SEGMENTS_AT_ONCE: usize = 16;
+/// Batches searched by timestamp at a time, over all requests.
+const SEARCHES_AT_ONCE: usize = 4;
 /// Readers of commits that are at most so old, in log time, keep up with the end.
 const HOT_MS: i64 = 60_000;
 
@@ -43,6 +46,8 @@ pub struct PartitionBytes {
 pub struct Reader {
     cache: Arc<ZoneCache>,
     view: Arc<View>,
+    /// Searches inside batches take CPU and a decoder's memory each.
+    searches: Arc<Semaphore>,
 }
 
 /// What is wanted of one segment, and where each range belongs.
@@ -58,7 +63,7 @@ type Found = Result<CachedRange, ReadError>;
 
 impl Reader {
     pub fn new(cache: Arc<ZoneCache>, view: Arc<View>) -> Self {
-        Self { cache, view }
+        Self { cache, view, searches: Arc::new(Semaphore::new(SEARCHES_AT_ONCE)) }
     }
 
     /// Reads several partitions; a failure ends the partition that it is in, no other.
@@ -92,6 +97,12 @@ impl Reader {
             Some(Err(error)) => Err(error),
             None => Err(ReadError::NotFound),
         }
+    }
+
+    /// Waits for a turn to search inside a batch; it ends when what is returned is dropped.
+    pub(super) async fn search_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.searches.acquire().await.ok()
     }
 
     /// By the age of the commit, not of the records: old records that were written just now are read by everyone.

@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::freshness::Freshness;
+use super::memory::{FetchMemory, Held, keep};
 use super::planner::{bound_held_bytes, plan};
 use super::reader::{PartitionBytes, ReadPartition, Reader};
-use crate::diskless_coordinator::view::{Bounds, PartitionListener, PartitionView};
+use crate::diskless_coordinator::view::{BatchCoordinate, Bounds, PartitionListener, PartitionView};
 use crate::types::{ErrorCode, Offset};
 
 /// Memory that one answer may keep from being freed, counted as one block for each segment it touches.
@@ -26,6 +27,8 @@ pub struct FetchRequest {
     pub max_bytes: usize,
     /// The caller has errors to report for other partitions: answer at once.
     pub has_errors: bool,
+    /// The order of the partitions is fair by itself, as in a fetch session; else each answer begins with another one.
+    pub is_ordered: bool,
     pub partitions: Vec<FetchPartition>,
 }
 
@@ -52,11 +55,12 @@ pub struct FetchService {
     freshness: Arc<dyn Freshness>,
     /// Where the next answer begins to share out its budget.
     turn: AtomicUsize,
+    memory: FetchMemory,
 }
 
 impl FetchService {
-    pub fn new(reader: Reader, freshness: Arc<dyn Freshness>) -> Self {
-        Self { reader, freshness, turn: AtomicUsize::new(0) }
+    pub fn new(reader: Reader, freshness: Arc<dyn Freshness>, memory: FetchMemory) -> Self {
+        Self { reader, freshness, turn: AtomicUsize::new(0), memory }
     }
 
     pub fn reader(&self) -> &Reader {
@@ -124,13 +128,7 @@ impl FetchService {
 
     async fn read(&self, request: &FetchRequest, errors: &[ErrorCode]) -> Vec<FetchedPartition> {
         let partitions = &request.partitions;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let find = |number: usize, limit: usize| match errors[number] {
-            ErrorCode::None => partitions[number].view.find_batches(partitions[number].fetch_offset, limit),
-            _ => Vec::new(),
-        };
-        let mut planned = plan(partitions.len(), turn, request.max_bytes, |number| partitions[number].max_bytes, find);
-        bound_held_bytes(&mut planned, turn, MAX_HELD_BYTES, |size| self.reader.held_bytes(size));
+        let (planned, held) = self.plan(request, errors).await;
         // Taken after the batches were found, so that they cover these; both only move forward.
         let bounds: Vec<Bounds> = partitions.iter().map(|p| p.view.bounds()).collect();
         let reads: Vec<_> = partitions
@@ -148,7 +146,38 @@ impl FetchService {
             };
             answer(error, bounds, found)
         });
-        answers.collect()
+        let mut answers: Vec<_> = answers.collect();
+        // What is written last keeps the memory of all.
+        let last = answers.iter_mut().rev().find_map(|answer| answer.records.last_mut());
+        if let (Some(last), Some(held)) = (last, held) {
+            *last = keep(std::mem::take(last), held);
+        }
+        answers
+    }
+
+    /// What is to be read, and the memory for it. Nothing, where no memory came free in time.
+    async fn plan(&self, request: &FetchRequest, errors: &[ErrorCode]) -> (Vec<Vec<BatchCoordinate>>, Option<Held>) {
+        let partitions = &request.partitions;
+        let turn = if request.is_ordered { 0 } else { self.turn.fetch_add(1, Ordering::Relaxed) };
+        let find = |number: usize, limit: usize| match errors[number] {
+            ErrorCode::None => partitions[number].view.find_batches(partitions[number].fetch_offset, limit),
+            _ => Vec::new(),
+        };
+        let share = self.memory.share();
+        let limit_of = |number: usize| partitions[number].max_bytes;
+        let mut planned = plan(partitions.len(), turn, request.max_bytes.min(share), limit_of, find);
+        let max_held_bytes = MAX_HELD_BYTES.min(share as u64);
+        let held = bound_held_bytes(&mut planned, turn, max_held_bytes, |size| self.reader.held_bytes(size));
+        let bytes = planned.iter().flatten().map(|batch| batch.byte_length as usize).sum::<usize>();
+        if bytes == 0 {
+            return (planned, None);
+        }
+        let held = self.memory.hold(bytes.max(usize::try_from(held).unwrap_or(usize::MAX))).await;
+        if held.is_none() {
+            tracing::warn!("a Fetch was answered without records: there was no memory for them (fetch.memory.bytes)");
+            planned.iter_mut().for_each(Vec::clear);
+        }
+        (planned, held)
     }
 }
 

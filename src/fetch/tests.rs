@@ -14,12 +14,13 @@ use crate::diskless_coordinator::view::{BatchCoordinate, PartitionView, SegmentR
 use crate::object_storage::zone_cache::{ZoneCache, ZoneCacheConfig};
 use crate::object_storage::{Config, Fault, FaultRule, ObjectStorage, Operation};
 use crate::record_batch::testing::BatchBuilder;
-use crate::record_batch::{BatchHeader, crc_is_valid};
+use crate::record_batch::{BatchHeader, CompressionType, crc_is_valid};
 use crate::types::{ErrorCode, LogId, LogPosition, TopicId, TopicPartition, WalSegmentId};
 use crate::wal_segment::{BatchMeta, batch_ranges, build, object_key};
 
 const LOG: LogId = LogId([9; 16]);
 const COMMITTED_AT: i64 = 777_000;
+const MEMORY: usize = 256 << 20;
 
 /// A barrier that runs what the test gave it, then passes or not.
 struct FakeFreshness {
@@ -48,14 +49,17 @@ struct Bench {
     freshness: Arc<FakeFreshness>,
     service: FetchService,
     segments: AtomicU64,
+    memory: FetchMemory,
 }
 
 fn bench_with(freshness: Arc<FakeFreshness>) -> Bench {
     let config = Config { timeout_ms: 300, ..Config::new("memory://") };
     let store = ObjectStorage::open(&config).expect("an in-memory store");
     let cache = Arc::new(ZoneCache::new(store.clone(), LOG, ZoneCacheConfig::default()));
-    let service = FetchService::new(Reader::new(cache, Arc::default()), freshness.clone());
-    Bench { store, freshness, service, segments: AtomicU64::new(0) }
+    let mut memory = FetchMemory::new(MEMORY);
+    memory.longest_wait = Duration::from_millis(20);
+    let service = FetchService::new(Reader::new(cache, Arc::default()), freshness.clone(), memory.clone());
+    Bench { store, freshness, service, segments: AtomicU64::new(0), memory }
 }
 
 fn bench() -> Bench {
@@ -117,7 +121,7 @@ fn request(partitions: &[(&Arc<PartitionView>, i64)], max_wait: Duration, min_by
         max_bytes: 1 << 20,
     };
     let partitions = partitions.iter().map(partition).collect();
-    FetchRequest { max_wait, min_bytes, max_bytes: 50 << 20, has_errors: false, partitions }
+    FetchRequest { max_wait, min_bytes, max_bytes: 50 << 20, has_errors: false, is_ordered: false, partitions }
 }
 
 /// Base offset, leader epoch and max timestamp of each served batch, whose CRCs are checked.
@@ -271,6 +275,36 @@ async fn bytes_that_are_wrong_for_good_are_not_served() {
     assert_eq!(served(&bench.fetch(&[(&a, 0)]).await[0]).len(), 1, "and not kept either");
 }
 
+#[tokio::test]
+async fn an_answer_holds_its_memory_until_it_is_dropped() {
+    let (bench, a) = (bench(), view(0));
+    bench.write(&[(&a, BatchBuilder::new().value_len(100_000).build()), (&a, records(1, 5))], false).await;
+    let fetched = bench.fetch(&[(&a, 0)]).await;
+    assert!(bench.memory.free() <= MEMORY - 100_000);
+    let written = fetched[0].records[0].clone();
+    drop(written);
+    assert!(bench.memory.free() < MEMORY, "not all of it is written");
+    drop(fetched);
+    assert_eq!(bench.memory.free(), MEMORY);
+    assert_eq!(bench.fetch(&[(&a, 2)]).await[0].bytes, 0);
+    assert_eq!(bench.memory.free(), MEMORY, "an answer without records holds nothing");
+}
+
+#[tokio::test]
+async fn without_memory_a_fetch_is_answered_without_records_and_never_stuck() {
+    let (bench, a) = (bench(), view(0));
+    bench.write(&[(&a, records(1, 0))], false).await;
+    let all = bench.memory.hold(MEMORY).await.expect("it is free");
+    let fetched = bench.fetch(&[(&a, 0)]).await;
+    assert_eq!((fetched[0].error, fetched[0].bytes), (ErrorCode::None, 0));
+    let asked = request(&[(&a, 0)], Duration::ZERO, 1);
+    let waiting = bench.service.fetch(&asked);
+    tokio::pin!(waiting);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    drop(all);
+    assert_eq!(served(&waiting.await[0]).len(), 1, "as soon as there is room");
+}
+
 async fn list(bench: &Bench, view: &Arc<PartitionView>, timestamp: i64) -> (i64, i64) {
     let asked = [(Arc::clone(view), OffsetSpec::from_timestamp(timestamp))];
     let listed = list_offsets(&*bench.freshness, bench.service.reader(), &asked).await;
@@ -308,6 +342,40 @@ async fn offsets_by_time_go_on_where_a_header_promised_too_much() {
     let liar = BatchBuilder::new().timestamps(&[1, 2]).max_timestamp(900).build();
     bench.write(&[(&a, liar), (&a, records(1, 500))], false).await;
     assert_eq!(list(&bench, &a, 400).await, (2, 500));
+}
+
+#[tokio::test]
+async fn the_largest_timestamp_is_a_record_s_and_not_a_header_s() {
+    let (bench, a) = (bench(), view(0));
+    let liar = BatchBuilder::new().timestamps(&[100, 50]).max_timestamp(900).build();
+    bench.write(&[(&a, liar), (&a, records(1, 500)), (&a, records(1, 500))], false).await;
+    assert_eq!(list(&bench, &a, -3).await, (2, 500));
+    a.publish_log_start(3);
+    assert_eq!(list(&bench, &a, -3).await, (3, 500), "of those that can be read");
+}
+
+#[tokio::test]
+async fn offsets_are_listed_by_the_record_in_compressed_batches_too() {
+    for codec in [CompressionType::Gzip, CompressionType::Snappy, CompressionType::Lz4, CompressionType::Zstd] {
+        let (bench, a) = (bench(), view(0));
+        let first = BatchBuilder::new().timestamps(&[1000, 5000, 3000]).compression(codec).build();
+        let second = BatchBuilder::new().timestamps(&[2000, 7000, 7000]).compression(codec).build();
+        bench.write(&[(&a, first), (&a, second)], false).await;
+        for (asked, expected) in [(0, (0, 1000)), (2000, (1, 5000)), (5001, (4, 7000)), (-3, (4, 7000))] {
+            assert_eq!(list(&bench, &a, asked).await, expected, "{codec:?} at {asked}");
+        }
+        a.publish_log_start(2);
+        assert_eq!(list(&bench, &a, 2000).await, (2, 3000), "{codec:?} from the log start on");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_searched_is_answered_with_its_beginning() {
+    let (bench, a) = (bench(), view(0));
+    let nonsense = BatchBuilder::new().timestamps(&[1000, 5000]).attributes(4).build();
+    bench.write(&[(&a, nonsense)], false).await;
+    assert_eq!(list(&bench, &a, 2000).await, (0, 5000));
+    assert_eq!(list(&bench, &a, -3).await, (0, 5000));
 }
 
 #[tokio::test]

@@ -86,6 +86,14 @@ impl Grant {
         }
         Ok(())
     }
+
+    fn not_led_here(&self, operation: Operation) -> ErrorCode {
+        if self.is_absent {
+            // Upstream says so only to those who may know.
+            return ErrorCode::UnknownTopicOrPartition;
+        }
+        self.check(operation, None).err().unwrap_or(ErrorCode::NotLeaderOrFollower)
+    }
 }
 
 impl Session {
@@ -132,6 +140,21 @@ impl Session {
         };
         grant.check(operation, id)
     }
+
+    /// What a broker says of a topic that it does not lead, here one that is not diskless: that there is none, that the
+    /// client may not know, or that another broker is to be asked.
+    pub(super) fn not_led_here(&self, operation: Operation, topic: &str) -> ErrorCode {
+        if self.proxy.catalog.is_metadata_topic(topic) {
+            return ErrorCode::TopicAuthorizationFailed;
+        }
+        if self.proxy.config.diskless.authorization == Authorization::None {
+            return ErrorCode::NotLeaderOrFollower;
+        }
+        self.grants
+            .by_topic
+            .get(topic)
+            .map_or(ErrorCode::TopicAuthorizationFailed, |grant| grant.not_led_here(operation))
+    }
 }
 
 fn rights_request(topics: &[&str]) -> MetadataRequest {
@@ -173,6 +196,19 @@ mod tests {
         for doubtful in [grant(29, NOT_GIVEN, TopicId::ZERO), grant(0, NOT_GIVEN, ID), Grant::of(None, Instant::now())]
         {
             assert_eq!(doubtful.check(Operation::Read, Some(ID)), Err(ErrorCode::TopicAuthorizationFailed));
+        }
+    }
+
+    #[test]
+    fn a_topic_of_another_broker_is_not_led_here() {
+        for (grant, expected) in [
+            (grant(0, 272, ID), ErrorCode::NotLeaderOrFollower),
+            (grant(0, 8, ID), ErrorCode::TopicAuthorizationFailed),
+            (grant(29, NOT_GIVEN, TopicId::ZERO), ErrorCode::TopicAuthorizationFailed),
+            (grant(3, NOT_GIVEN, TopicId::ZERO), ErrorCode::UnknownTopicOrPartition),
+            (Grant::of(None, Instant::now()), ErrorCode::TopicAuthorizationFailed),
+        ] {
+            assert_eq!(grant.not_led_here(Operation::Write), expected);
         }
     }
 

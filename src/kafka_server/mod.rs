@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use kafka_protocol::messages::ApiVersionsResponse;
+use parking_lot::Mutex;
 
 pub use buffers::Buffers;
 pub use listener::{Acceptor, Listener, TlsError};
@@ -32,7 +33,7 @@ pub use stats::{DoorStats, TopicBytes};
 
 use crate::config::Config;
 use crate::coordination::{Coordination, Status};
-use crate::fetch::FetchService;
+use crate::fetch::{FetchService, FetchSessions};
 use crate::produce::ProduceService;
 use crate::tasks::Tasks;
 use crate::topic_catalog::TopicCatalog;
@@ -50,6 +51,7 @@ pub struct Proxy {
     pub catalog: Arc<TopicCatalog>,
     pub produce: Arc<ProduceService>,
     pub fetch: Arc<FetchService>,
+    pub fetch_sessions: Mutex<FetchSessions>,
     pub mapped: MappedListeners,
     pub acceptor: Acceptor,
     /// The address of the virtual broker, as clients of this zone dial it.

@@ -20,11 +20,11 @@ const CONTROL_BIT: i16 = 1 << 5;
 /// How the records are compressed, as one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompressionType {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
+    None = 0,
+    Gzip = 1,
+    Snappy = 2,
+    Lz4 = 3,
+    Zstd = 4,
 }
 
 /// The header of one batch, as it was sent.

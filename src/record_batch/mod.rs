@@ -19,8 +19,10 @@
 //!     61     -  records                yes   one compressed block when a codec is set
 //! ```
 //!
-//! Never decompresses and never changes bytes in place: they may be shared with the cache and with other answers.
+//! Never changes bytes in place: they may be shared with the cache and with other answers. Decompresses only where a
+//! record is looked up by its timestamp, with a bound, and never on the way in or out.
 
+mod decompress;
 mod header;
 mod patch;
 mod pieces;
@@ -32,5 +34,5 @@ mod validate;
 pub use header::{BatchHeader, CompressionType, HEADER_SIZE, HeaderError, LOG_OVERHEAD, NO_PRODUCER_ID, NO_TIMESTAMP};
 pub use patch::{ServeAs, patch};
 pub use pieces::{checksum, copy_prefix, crc_is_valid, skip_prefix, total_len};
-pub use records::{FoundRecord, Precision, RecordsError, first_record_at_or_after, max_timestamp_record};
+pub use records::{FoundRecord, MOST_RECORD_BYTES, Precision, Progress, RecordSearch, Wanted};
 pub use validate::{InvalidBatch, Limits, validate};

@@ -1,9 +1,11 @@
 //! Builds record batches for tests, valid ones and broken ones. A field that is set by hand is written as given;
 //! the CRC always matches the bytes, so that a test breaks one thing at a time.
 
+use std::io::Write as _;
+
 use bytes::Bytes;
 
-use super::header::{HEADER_SIZE, LOG_OVERHEAD};
+use super::header::{CompressionType, HEADER_SIZE, LOG_OVERHEAD};
 use super::pieces::checksum;
 
 /// A batch with defaults that are valid: one record, no producer id, timestamps from 0.
@@ -12,6 +14,7 @@ pub struct BatchBuilder {
     base_offset: i64,
     magic: i8,
     attributes: i16,
+    compressed: CompressionType,
     timestamps: Vec<i64>,
     value: Vec<u8>,
     producer: (i64, i16, i32),
@@ -27,6 +30,7 @@ impl Default for BatchBuilder {
             base_offset: 0,
             magic: 2,
             attributes: 0,
+            compressed: CompressionType::None,
             timestamps: vec![0],
             value: b"value".to_vec(),
             producer: (-1, -1, -1),
@@ -101,8 +105,16 @@ impl BatchBuilder {
         self
     }
 
+    /// Compresses the records, and says so in the attributes.
+    #[must_use]
+    pub fn compression(mut self, codec: CompressionType) -> Self {
+        self.attributes = self.attributes & !7 | codec as i16;
+        self.compressed = codec;
+        self
+    }
+
     pub fn build(&self) -> Bytes {
-        let records = self.records_bytes();
+        let records = compress(self.compressed, &self.records_bytes());
         let count = i32::try_from(self.timestamps.len()).expect("few records");
         let length = i32::try_from(HEADER_SIZE - LOG_OVERHEAD + records.len()).expect("a small batch");
         let max_timestamp = self.timestamps.iter().max().copied().expect("at least one record");
@@ -140,6 +152,25 @@ impl BatchBuilder {
             out.extend(record);
         }
         out
+    }
+}
+
+/// One block as a client would write it; snappy without the framing of snappy-java.
+pub fn compress(codec: CompressionType, bytes: &[u8]) -> Vec<u8> {
+    match codec {
+        CompressionType::None => bytes.to_vec(),
+        CompressionType::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).expect("memory takes it");
+            encoder.finish().expect("memory takes it")
+        }
+        CompressionType::Snappy => snap::raw::Encoder::new().compress_vec(bytes).expect("it is small"),
+        CompressionType::Lz4 => {
+            let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            encoder.write_all(bytes).expect("memory takes it");
+            encoder.finish().expect("memory takes it")
+        }
+        CompressionType::Zstd => zstd::encode_all(bytes, 3).expect("memory takes it"),
     }
 }
 

@@ -64,6 +64,11 @@ impl TopicCatalog {
         !id.is_zero() && id == self.metadata_topic_id
     }
 
+    /// Whether an id was found to be a classic topic's. Not every classic topic was looked at.
+    pub fn is_classic_id(&self, id: TopicId) -> bool {
+        self.classic.read().contains(&id)
+    }
+
     /// Whether a broker of upstream must not be given records of this topic.
     pub fn is_withheld(&self, name: &str) -> bool {
         let topics = self.coordination.view().topics();

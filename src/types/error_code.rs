@@ -59,4 +59,5 @@ error_codes! {
     InvalidRecord = 87,
     UnknownTopicId = 100,
     InconsistentTopicId = 103,
+    FetchSessionTopicIdError = 106,
 }

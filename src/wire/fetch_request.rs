@@ -41,7 +41,7 @@ pub struct FetchRequest {
     pub forgotten: Vec<ForgottenTopic>,
     pub rack_id: StrBytes,
     /// The rack id with its length, in the body.
-    rack_at: Option<Range<usize>>,
+    pub(crate) rack_at: Option<Range<usize>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ pub(super) fn is_flexible(version: i16) -> bool {
 }
 
 /// Whether a version names topics by id.
-pub(super) fn has_topic_ids(version: i16) -> bool {
+pub fn has_topic_ids(version: i16) -> bool {
     version >= TOPIC_ID_VERSION
 }
 

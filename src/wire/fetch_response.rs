@@ -100,7 +100,7 @@ fn put_partition(out: &mut Pieces, version: i16, read_committed: bool, partition
     if version >= 5 {
         headers.put_i64(partition.log_start_offset);
     }
-    if read_committed {
+    if has_aborted_list(partition.error, read_committed) {
         put_length(headers, flexible, 0);
     } else {
         put_null(headers, flexible);
@@ -114,6 +114,19 @@ fn put_partition(out: &mut Pieces, version: i16, read_committed: bool, partition
         out.put_records(records);
     }
     put_no_tagged_fields(&mut out.headers, flexible);
+}
+
+/// Whether aborted transactions are an empty list or null. Kafka gives a list to those who read committed records, and
+/// beside the errors that it finds before it looks at the log; null beside those that it finds there.
+fn has_aborted_list(error: ErrorCode, read_committed: bool) -> bool {
+    match error {
+        ErrorCode::None => read_committed,
+        ErrorCode::UnknownTopicOrPartition
+        | ErrorCode::TopicAuthorizationFailed
+        | ErrorCode::UnknownTopicId
+        | ErrorCode::InconsistentTopicId => true,
+        _ => false,
+    }
 }
 
 /// All header bytes in one buffer, and where record bytes go between them.
@@ -231,6 +244,24 @@ mod tests {
         for version in 4..=15 {
             let body = decode(&answer(version, vec![vec![]], true).encode(42, version), version);
             assert_eq!(body.responses[0].partitions[0].records, Some(Bytes::new()));
+        }
+    }
+
+    #[test]
+    fn aborted_transactions_are_null_or_empty_as_in_kafka() {
+        for (error, read_committed, is_list) in [
+            (ErrorCode::None, false, false),
+            (ErrorCode::None, true, true),
+            (ErrorCode::UnknownTopicOrPartition, false, true),
+            (ErrorCode::UnknownTopicId, true, true),
+            (ErrorCode::OffsetOutOfRange, true, false),
+            (ErrorCode::NotLeaderOrFollower, true, false),
+        ] {
+            let mut response = answer(12, vec![vec![]], read_committed);
+            response.topics[0].partitions[0] = FetchPartitionResponse::refused(0, error);
+            let body = decode(&response.encode(42, 12), 12);
+            let aborted = &body.responses[0].partitions[0].aborted_transactions;
+            assert_eq!(aborted.is_some(), is_list, "{error:?} with read_committed={read_committed}");
         }
     }
 

@@ -140,14 +140,10 @@ fn check_topic(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
     }
-    if session.proxy.catalog.is_metadata_topic(&topic.name) {
-        return Err(NotTaken(ErrorCode::TopicAuthorizationFailed, None));
-    }
-    let known = topics.named(&topic.name);
-    session.may(Operation::Write, &topic.name, known.map(|t| t.id)).map_err(|code| NotTaken(code, None))?;
-    let Some(known) = known else {
-        return Err(NotTaken(ErrorCode::NotLeaderOrFollower, None));
+    let Some(known) = topics.named(&topic.name) else {
+        return Err(NotTaken(session.not_led_here(Operation::Write, &topic.name), None));
     };
+    session.may(Operation::Write, &topic.name, Some(known.id)).map_err(|code| NotTaken(code, None))?;
     if !matches!(asked.acks, -1..=1) {
         return Err(NotTaken(ErrorCode::InvalidRequiredAcks, None));
     }

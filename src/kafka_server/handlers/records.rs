@@ -3,6 +3,7 @@
 //! These come to the partition's leader. On a mapped listener a request that names a diskless topic came on old
 //! metadata: it is answered "not the leader" as a whole, and the client asks again with fresh metadata.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kafka_protocol::messages::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
@@ -43,9 +44,8 @@ fn partition<'a>(
     if session.door != Door::VirtualBroker || !session.proxy.serves_diskless() {
         return Err(ErrorCode::NotLeaderOrFollower);
     }
-    let topic = topics.named(name);
-    session.may(operation, name, topic.map(|t| t.id))?;
-    let topic = topic.ok_or(ErrorCode::NotLeaderOrFollower)?;
+    let topic = topics.named(name).ok_or_else(|| session.not_led_here(operation, name))?;
+    session.may(operation, name, Some(topic.id))?;
     let at = usize::try_from(index).ok();
     let view = at.and_then(|i| topic.partitions.get(i)).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     Ok((topic, view))
@@ -59,13 +59,25 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
     session.learn_rights(&request.client_id(), asked.topics.iter().map(|t| t.name.as_str())).await?;
     let topics = Arc::clone(&session.proxy.coordination.view().topics());
     let mut wanted = Vec::new();
+    let twice = named_twice(&asked);
+    let mut refused = HashSet::new();
     let mut response = ListOffsetsResponse::default();
     for topic in &asked.topics {
         let mut answers = Vec::with_capacity(topic.partitions.len());
         for p in &topic.partitions {
-            let found = partition(session, &topics, &topic.name, p.partition_index, Operation::Describe)
-                .and_then(|(t, view)| check_leader_epoch(p.current_leader_epoch, t.leader_epoch).map(|()| (t, view)))
-                .and_then(|found| check_timestamp(p.timestamp, request.version()).map(|()| found));
+            let named = (topic.name.as_str(), p.partition_index);
+            if twice.contains(&named) && !refused.insert(named) {
+                // Refused where it was named first.
+                continue;
+            }
+            let found = match partition(session, &topics, &topic.name, p.partition_index, Operation::Describe) {
+                Err(ErrorCode::TopicAuthorizationFailed) => Err(ErrorCode::TopicAuthorizationFailed),
+                // As in Kafka, what is wrong with the request comes before what is wrong with the partition.
+                _ if twice.contains(&named) => Err(ErrorCode::InvalidRequest),
+                found => check_timestamp(p.timestamp, request.version()).and(found),
+            };
+            let found = found
+                .and_then(|(t, view)| check_leader_epoch(p.current_leader_epoch, t.leader_epoch).map(|()| (t, view)));
             let mut answer = ListOffsetsPartitionResponse::default()
                 .with_partition_index(p.partition_index)
                 .with_timestamp(-1)
@@ -99,6 +111,13 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
         }
     }
     request.answer::<ListOffsetsRequest>(&response)
+}
+
+/// Partitions that stand in the request more than once.
+fn named_twice(asked: &ListOffsetsRequest) -> HashSet<(&str, i32)> {
+    let mut once = HashSet::new();
+    let all = asked.topics.iter().flat_map(|t| t.partitions.iter().map(|p| (t.name.as_str(), p.partition_index)));
+    all.filter(|partition| !once.insert(*partition)).collect()
 }
 
 /// Which special timestamps a version knows.
@@ -205,7 +224,24 @@ pub(crate) async fn describe_producers(session: &mut Session, request: &Incoming
 
 #[cfg(test)]
 mod tests {
+    use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+
     use super::*;
+
+    #[test]
+    fn partitions_named_twice_are_found_across_topics() {
+        let partition = |index| ListOffsetsPartition::default().with_partition_index(index);
+        let topic = |name, partitions| {
+            let name = kafka_protocol::messages::TopicName::from(StrBytes::from_static_str(name));
+            ListOffsetsTopic::default().with_name(name).with_partitions(partitions)
+        };
+        let asked = ListOffsetsRequest::default().with_topics(vec![
+            topic("a", vec![partition(0), partition(1)]),
+            topic("b", vec![partition(1), partition(1)]),
+            topic("a", vec![partition(0)]),
+        ]);
+        assert_eq!(named_twice(&asked), HashSet::from([("a", 0), ("b", 1)]));
+    }
 
     #[test]
     fn special_timestamps_came_with_versions() {

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Buf as _;
 use tokio::io::AsyncWriteExt as _;
@@ -31,6 +31,8 @@ const MOST_OWED: usize = 256;
 const LONGEST_HEADER: usize = 40 * 1024;
 /// Requests up to this size are held without asking for memory.
 const SMALL_FRAME: usize = 64 * 1024;
+/// Room for this much of a large frame is made at once.
+const LARGEST_PART: usize = 4 * 1024 * 1024;
 /// A frame that was begun must be complete within this time.
 const FRAME_DEADLINE: Duration = Duration::from_secs(60);
 /// A client that asks nothing for this long is let go, as brokers do (`connections.max.idle.ms`).
@@ -221,18 +223,34 @@ impl Connection {
         Ok(())
     }
 
+    /// Waits until the whole frame is buffered. Small frames are bounded by the number of connections; they must not wait
+    /// behind large ones. For those, memory is asked for as they come: never more than as much again as has come.
+    async fn collect(&mut self, length: usize) -> Result<Reserved, Ended> {
+        let mut memory = Reserved::default();
+        let mut left = FRAME_DEADLINE;
+        let mut part = length.min(SMALL_FRAME);
+        self.client.make_room(4 + length.min(LARGEST_PART));
+        loop {
+            let begun = Instant::now();
+            tokio::time::timeout(left, self.client.fill(4 + part)).await.map_err(|_| Ended::Stalled)??;
+            left = left.saturating_sub(begun.elapsed());
+            if part == length {
+                return Ok(memory);
+            }
+            let more = part.min(LARGEST_PART).min(length - part);
+            self.session.proxy.request_memory.grow(&mut memory, more).await;
+            part += more;
+        }
+    }
+
     /// Has a request answered here, or passed on after a look at it.
     async fn answer(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
         if header.api_key == api_versions::FETCH {
             // The answer to a Fetch is large: a client that does not read must not have several of them made.
             self.session.answers.at_most(0).await;
         }
-        // Small requests are bounded by the number of connections; they must not wait behind large ones.
-        let memory = match length {
-            0..=SMALL_FRAME => Reserved::default(),
-            _ => self.session.proxy.request_memory.reserve(length).await,
-        };
-        let mut frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
+        let memory = self.collect(length).await?;
+        let mut frame = self.client.take(4 + length).await?;
         frame.advance(4);
         let request = Incoming::new(header.clone(), frame, memory);
         match dispatch::handle(&mut self.session, request).await? {

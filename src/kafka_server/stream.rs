@@ -44,6 +44,11 @@ impl FrameReader {
         &self.buffer
     }
 
+    /// Makes room for `count` bytes, what is buffered included, so that they are moved only by the kernel.
+    pub(super) fn make_room(&mut self, count: usize) {
+        self.buffer.reserve(count.saturating_sub(self.buffer.len()));
+    }
+
     /// Takes exactly `count` bytes.
     pub(super) async fn take(&mut self, count: usize) -> io::Result<Bytes> {
         if !self.fill(count).await? && count > 0 {

@@ -3,6 +3,7 @@
 //! An idle connection holds a few KiB; a large buffer exists only while a large frame moves.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -14,6 +15,8 @@ pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
 const IDLE_BUFFER: usize = 4 * 1024;
 const STREAM_BUFFER: usize = 256 * 1024;
+/// The longest between two pieces of a frame.
+const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection's incoming bytes.
 pub(super) struct FrameReader {
@@ -57,10 +60,14 @@ impl FrameReader {
         Ok(self.buffer.split_to(count).freeze())
     }
 
-    /// Takes some bytes, at most `most` and at least one.
+    /// Takes some bytes of a frame that moves, at most `most` and at least one. A frame must go on moving: whoever sends
+    /// it may be gone without a word.
     pub(super) async fn take_some(&mut self, most: usize) -> io::Result<Bytes> {
-        if self.buffer.is_empty() && self.read_more(most.min(STREAM_BUFFER)).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        if self.buffer.is_empty() {
+            let more = tokio::time::timeout(STALL_DEADLINE, self.read_more(most.min(STREAM_BUFFER))).await;
+            if more.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
         let count = self.buffer.len().min(most);
         Ok(self.buffer.split_to(count).freeze())
@@ -138,5 +145,16 @@ mod tests {
         seen.read_to_end(&mut passed).await.expect("closed");
         assert_eq!(passed, b"frame");
         assert_eq!(reader.take(4).await.expect("the rest"), b"NEXT"[..]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_moves_no_more_ends() {
+        let (mut near, far) = tokio::io::duplex(1024);
+        let (out, _seen) = tokio::io::duplex(1024);
+        near.write_all(b"half").await.expect("room");
+        let mut sink: WriteHalf = Box::new(out);
+        let mut reader = FrameReader::new(Box::new(far));
+        let ended = reader.pass(8, &mut sink).await.expect_err("the other half does not come");
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,5 +1,5 @@
 //! Hostile bytes at every place where bytes come in. The same functions run under libFuzzer (`tests/fuzz`); here they
-//! run on its corpus, on changed pieces of it, and on bytes by chance.
+//! run on its corpus, on changed pieces of it, and on bytes by chance. `PROPTEST_CASES` says how many (256).
 
 #[path = "fuzz/src/lib.rs"]
 #[allow(unreachable_pub, reason = "a crate of its own for the fuzz targets")]
@@ -123,7 +123,7 @@ fn the_corpus_of_the_fuzzers_harms_nobody() {
 fn changed_pieces_of_the_corpus_harm_nobody() {
     let _alone = alone();
     for (target, run) in ENTRY_POINTS {
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::default());
         let result = runner.run(&changed(target), |input| {
             run(&input);
             Ok(())
@@ -136,7 +136,7 @@ fn changed_pieces_of_the_corpus_harm_nobody() {
 fn bytes_by_chance_harm_nobody() {
     let _alone = alone();
     for (target, run) in ENTRY_POINTS {
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::default());
         let result = runner.run(&vec(any::<u8>(), 0..300), |input| {
             run(&input);
             Ok(())

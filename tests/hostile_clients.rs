@@ -251,6 +251,30 @@ async fn a_connection_for_each_request_gives_its_descriptors_back() {
     world.stop().await;
 }
 
+/// Counted on the heap; what the kernel and the allocator keep beside it is measured by `tests/bench/connections.py`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_connection_is_cheap() {
+    const COUNT: usize = 200;
+    let _alone = alone().await;
+    let world = World::start().await;
+    assert!(!world.metadata().await.brokers.is_empty());
+    let before = MEMORY.current_usage();
+    let mut idle = Vec::new();
+    for _ in 0..COUNT {
+        let mut client = world.connect().await;
+        assert!(is_served(&mut client).await);
+        idle.push(client);
+    }
+    let served = (MEMORY.current_usage() - before) / COUNT;
+    let one = MetadataRequest::default().with_topics(Some(vec![topic_named("classic")]));
+    for client in &mut idle {
+        assert_eq!(call(client, 9, &one).await.topics.len(), 1);
+    }
+    let with_upstream = (MEMORY.current_usage() - before) / COUNT;
+    eprintln!("served {served} with upstream {with_upstream}");
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_topics_are_asked_for_at_once() {
     let _alone = alone().await;

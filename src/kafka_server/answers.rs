@@ -222,7 +222,7 @@ impl Writer {
 async fn upstream_end(upstream: &mut Option<FrameReader>) -> io::Result<()> {
     match upstream {
         Some(reader) if reader.buffered().is_empty() => {
-            if reader.fill(1).await? {
+            if reader.fill_idle(1).await? {
                 // An answer that is not due yet. Whatever makes it due is noted and wakes the writer.
                 std::future::pending().await
             }

@@ -116,7 +116,7 @@ impl Connection {
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 () = closed.cancelled() => return Ok(()),
-                more = tokio::time::timeout(IDLE_DEADLINE, self.client.fill(4)) => more,
+                more = tokio::time::timeout(IDLE_DEADLINE, self.client.fill_idle(4)) => more,
             };
             match more {
                 Ok(Ok(true)) => {}

@@ -1,6 +1,7 @@
 //! Frames on a socket: reading them whole or in passing, and writing answers without copying their parts.
 //!
-//! An idle connection holds a few KiB; a large buffer exists only while a large frame moves.
+//! A connection that has been idle for a second holds half a KiB; a large buffer stays only while frames follow each
+//! other.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -13,7 +14,10 @@ pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// Any writable half of a connection.
 pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
-const IDLE_BUFFER: usize = 4 * 1024;
+/// What an idle connection holds for its next request, and how soon it counts as idle.
+const IDLE_BUFFER: usize = 512;
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+const LEAST_READ: usize = 4 * 1024;
 const STREAM_BUFFER: usize = 256 * 1024;
 /// The longest between two pieces of a frame.
 const STALL_DEADLINE: Duration = Duration::from_secs(60);
@@ -40,6 +44,20 @@ impl FrameReader {
             }
         }
         Ok(true)
+    }
+
+    /// As [`Self::fill`], for a wait that may be long: after a while the buffer is given back.
+    pub(super) async fn fill_idle(&mut self, count: usize) -> io::Result<bool> {
+        if let Ok(filled) = tokio::time::timeout(IDLE_AFTER, self.fill(count)).await {
+            return filled;
+        }
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::with_capacity(IDLE_BUFFER);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(false);
+            }
+        }
+        self.fill(count).await
     }
 
     /// What is buffered.
@@ -85,7 +103,7 @@ impl FrameReader {
 
     async fn read_more(&mut self, missing: usize) -> io::Result<usize> {
         // A frame that is taken whole gets its room at once, so that its bytes are moved only by the kernel.
-        self.buffer.reserve(missing.max(IDLE_BUFFER));
+        self.buffer.reserve(missing.max(LEAST_READ));
         self.from.read_buf(&mut self.buffer).await
     }
 }
@@ -156,5 +174,27 @@ mod tests {
         let mut reader = FrameReader::new(Box::new(far));
         let ended = reader.pass(8, &mut sink).await.expect_err("the other half does not come");
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_reader_gives_its_large_buffer_back() {
+        let (mut near, far) = tokio::io::duplex(1 << 20);
+        let (out, _seen) = tokio::io::duplex(1 << 20);
+        let mut sink: WriteHalf = Box::new(out);
+        let mut reader = FrameReader::new(Box::new(far));
+        near.write_all(&vec![7; STREAM_BUFFER]).await.expect("room");
+        reader.pass(STREAM_BUFFER, &mut sink).await.expect("passes");
+        let later = async {
+            tokio::time::sleep(2 * IDLE_AFTER).await;
+            near.write_all(b"next").await.expect("room");
+        };
+        let (filled, ()) = tokio::join!(reader.fill_idle(4), later);
+        assert!(filled.expect("open"));
+        assert_eq!(reader.buffered(), b"next");
+        // Bytes stand at its beginning, so this is all of it.
+        assert!(reader.buffer.capacity() <= IDLE_BUFFER, "{}", reader.buffer.capacity());
+        drop(near);
+        let mut byte_by_byte = FrameReader::new(Box::new(&b"ab"[..]));
+        assert!(byte_by_byte.fill_idle(2).await.expect("two bytes"));
     }
 }

@@ -109,6 +109,11 @@ fn changed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     })
 }
 
+/// What fails is printed, not kept: the corpus is where it belongs.
+fn by_chance() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
 #[test]
 fn the_corpus_of_the_fuzzers_harms_nobody() {
     let _alone = alone();
@@ -123,7 +128,7 @@ fn the_corpus_of_the_fuzzers_harms_nobody() {
 fn changed_pieces_of_the_corpus_harm_nobody() {
     let _alone = alone();
     for (target, run) in ENTRY_POINTS {
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::default());
+        let mut runner = proptest::test_runner::TestRunner::new(by_chance());
         let result = runner.run(&changed(target), |input| {
             run(&input);
             Ok(())
@@ -136,7 +141,7 @@ fn changed_pieces_of_the_corpus_harm_nobody() {
 fn bytes_by_chance_harm_nobody() {
     let _alone = alone();
     for (target, run) in ENTRY_POINTS {
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::default());
+        let mut runner = proptest::test_runner::TestRunner::new(by_chance());
         let result = runner.run(&vec(any::<u8>(), 0..300), |input| {
             run(&input);
             Ok(())

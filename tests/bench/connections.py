@@ -79,11 +79,11 @@ class Memory:
         return int(line.split()[1]) * 1024
 
     def settled(self):
-        """The smallest of several, since freed pages are given back late."""
+        """The smallest of several: a connection counts as idle after a second, and pages are given back later still."""
         seen = []
-        for _ in range(10):
+        for _ in range(20):
             seen.append(self.now())
-            time.sleep(0.1)
+            time.sleep(0.2)
         return min(seen)
 
 
@@ -206,24 +206,29 @@ def main():
     try:
         proxy = Proxy(kafka, store, settings={"listener.max.connections": 2 * (options.idle + options.active) + 100})
         cost = cost_of_idle(proxy, options.idle)
+        if not options.json:
+            report_cost(cost, options)
         rounds = interleaved(proxy, options)
     finally:
         if proxy:
             proxy.stop()
         kafka.stop()
         shutil.rmtree(store, ignore_errors=True)
-    report(cost, rounds, options)
-
-
-def report(cost, rounds, options):
-    middle = {kind: [statistics.median(r[i] for r in seen) for i in (0, 1)] for kind, seen in rounds.items()}
     if options.json:
-        print(json.dumps({"bytes_per_connection": cost, "rounds": rounds, "median_ms": middle}))
-        return
+        print(json.dumps({"bytes_per_connection": cost, "rounds": rounds}))
+    else:
+        report_rounds(rounds, options)
+
+
+def report_cost(cost, options):
     print(f"memory of the proxy for each of {options.idle} connections, in bytes (a connection after its first "
           f"Metadata has one to Kafka as well; {MOST_PER_IDLE} are the most for an idle one)")
     for when, bytes_each in cost.items():
-        print(f"  {when:<32} {bytes_each:>8}")
+        print(f"  {when:<32} {bytes_each:>8}", flush=True)
+
+
+def report_rounds(rounds, options):
+    middle = {kind: [statistics.median(r[i] for r in seen) for i in (0, 1)] for kind, seen in rounds.items()}
     print(f"Metadata of {options.active} active connections, one a second each: median of {options.rounds} rounds")
     for kind, (p50, p99) in middle.items():
         spread = ", ".join(f"{r[1]:.1f}" for r in rounds[kind])

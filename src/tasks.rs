@@ -1,5 +1,6 @@
 //! The one door to background work: every task has a name, an owner and an end.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use tracing::Instrument as _;
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
-    running: Arc<Mutex<Vec<&'static str>>>,
+    /// How many there are of each name.
+    running: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     failures: mpsc::Sender<TaskFailed>,
 }
 
@@ -66,19 +68,25 @@ impl Tasks {
     }
 
     fn track(&self, name: &'static str, run: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
-        self.running.lock().push(name);
+        *self.running.lock().entry(name).or_default() += 1;
         let running = Arc::clone(&self.running);
         let entry = scopeguard(move || {
-            let mut running = running.lock();
-            if let Some(at) = running.iter().position(|n| *n == name) {
-                running.swap_remove(at);
+            if let Some(count) = running.lock().get_mut(name) {
+                *count -= 1;
             }
         });
+        // Boxed, for a future that is moved into another one takes its room in both.
+        let run = Box::pin(run);
         let task = async move {
             let _entry = entry;
             run.await;
         };
         self.tracker.spawn(task.in_current_span())
+    }
+
+    /// The names of the tasks that have not ended, each as often as there are such tasks.
+    fn still_running(&self) -> Vec<&'static str> {
+        self.running.lock().iter().flat_map(|(name, count)| std::iter::repeat_n(*name, *count)).collect()
     }
 
     /// Tells every task to stop without waiting.
@@ -92,7 +100,7 @@ impl Tasks {
         self.tracker.close();
         match tokio::time::timeout(grace, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(StillRunning(self.running.lock().clone())),
+            Err(_) => Err(StillRunning(self.still_running())),
         }
     }
 }
@@ -123,11 +131,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_does_not_end_is_named() {
+    async fn tasks_that_do_not_end_are_named() {
         let (tasks, _failed) = Tasks::new();
+        tasks.spawn("quick", std::future::ready(()));
         tasks.spawn("stuck", std::future::pending());
-        let error = tasks.stop_and_join(Duration::from_millis(10)).await.expect_err("it is stuck");
-        assert_eq!(error.0, ["stuck"]);
+        tasks.spawn("stuck", std::future::pending());
+        let error = tasks.stop_and_join(Duration::from_millis(100)).await.expect_err("two are stuck");
+        assert_eq!(error.0, ["stuck", "stuck"]);
     }
 
     #[tokio::test]

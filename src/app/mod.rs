@@ -63,6 +63,7 @@ impl App {
             Endpoint { host: config.listener.advertised_host.clone(), port: listener.local_address()?.port() };
         let admin = bind_admin(&config.admin.bind).await?;
         let admin_address = admin.local_address()?;
+        preflight::ensure_directory(&config.metadata.directory)?;
         let (services, services_failed) = Tasks::new();
         let (doors, doors_failed) = Tasks::new();
         let cluster = connect(&config, &services).await?;
@@ -205,9 +206,6 @@ async fn open_log(config: &Config, cluster: &ClusterView) -> anyhow::Result<Arc<
     match config.metadata.mode {
         MetadataMode::Standalone => {
             let path = config.metadata.directory.join("log.redb");
-            std::fs::create_dir_all(&config.metadata.directory).with_context(|| {
-                format!("metadata.directory {} cannot be made", config.metadata.directory.display())
-            })?;
             let log = EmbeddedLog::open(&LogLocation::File(path.clone()), Arc::new(wall_time_ms))
                 .with_context(|| format!("the metadata log {} cannot be opened", path.display()))?;
             Ok(Arc::new(log))
@@ -249,8 +247,6 @@ async fn coordinate(
     log: Arc<dyn MetadataLog>,
     services: &Tasks,
 ) -> anyhow::Result<Arc<Coordination>> {
-    std::fs::create_dir_all(&config.metadata.directory)
-        .with_context(|| format!("metadata.directory {} cannot be made", config.metadata.directory.display()))?;
     let settings = coordination::Settings {
         proxy: config.proxy.id,
         zone: config.proxy.zone.clone(),

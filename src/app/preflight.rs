@@ -1,6 +1,7 @@
 //! Checks that must pass before a proxy takes part: the store is this log's, and the metadata topic is safe.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -12,6 +13,20 @@ use crate::object_storage::ObjectStorage;
 use crate::topic_catalog::shadow;
 use crate::types::LogPosition;
 use crate::upstream::{ClusterView, Protocol};
+
+/// Makes the directory of the metadata, and finds out early whether it can be written.
+pub(super) fn ensure_directory(directory: &Path) -> anyhow::Result<()> {
+    let write = || {
+        std::fs::create_dir_all(directory)?;
+        let probe = directory.join(format!("probe-{}", std::process::id()));
+        std::fs::write(&probe, b"")?;
+        std::fs::remove_file(&probe)
+    };
+    write().with_context(|| {
+        let shown = directory.display();
+        format!("metadata.directory {shown} cannot be written: give this user the right to, or choose another")
+    })
+}
 
 /// R1: an empty log in front of a store that holds another log's objects would take them all for garbage. A standalone
 /// proxy has its log to itself, so there any other log's objects are somebody else's.

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::AsyncWriteExt as _;
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Proxy;
 use super::answers::{Answers, Writer};
+use super::buffers::Buffer;
 use super::dispatch::{self, Incoming, Refused, Reply, Route};
 use super::memory::Reserved;
 use super::session::{CallError, Door, Session};
@@ -33,6 +34,8 @@ const LONGEST_HEADER: usize = 40 * 1024;
 const LOOKED_AT: usize = 64 * 1024;
 /// Requests up to this size are held without asking for memory.
 const SMALL_FRAME: usize = 64 * 1024;
+/// Room for this much of a large frame is asked for at once.
+const LARGEST_PART: usize = 4 * 1024 * 1024;
 /// A frame that was begun must be complete within this time.
 const FRAME_DEADLINE: Duration = Duration::from_secs(60);
 /// A client that asks nothing for this long is let go, as brokers do (`connections.max.idle.ms`).
@@ -184,26 +187,25 @@ impl Connection {
     /// frame is whole, and a broker acts only on whole frames.
     async fn forward_produce(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
         let total = 4 + length;
-        let part = timely(async { Ok(self.client.take_part(total.min(LOOKED_AT), total).await?) }).await?;
+        let begun = timely(async { Ok(self.client.begin(total.min(LOOKED_AT), total).await?) }).await?;
         let catalog = Arc::clone(&self.session.proxy.catalog);
         let mut look = Look {
             skim: ProduceSkim::new(header.api_version, length - header.body_start)?,
             acks: None,
             withheld: None,
         };
-        look.feed(&part.bytes[4 + header.body_start..], &catalog)?;
+        look.feed(&begun.bytes[4 + header.body_start..], &catalog)?;
         if look.withheld.is_some() {
-            let memory = self.memory_for(length).await;
-            let frame = timely(async { Ok(self.client.take_with(part, total).await?) }).await?;
+            let (frame, memory) = self.collect(total, Some(begun)).await?;
             return self.answer(header, frame, memory).await;
         }
         // `acks` stands before the first topic, so it has passed: the part that was looked at is larger than any
         // header and transactional id together.
         let answered = look.acks != Some(0);
         let upstream = self.session.forward(answered).await?;
-        let mut left = total - part.bytes.len();
-        upstream.write_all(&part.bytes).await?;
-        drop(part);
+        let mut left = total - begun.bytes.len();
+        upstream.write_all(&begun.bytes).await?;
+        drop(begun);
         while left > 0 {
             let piece = self.client.piece(left).await?;
             left -= piece.bytes.len();
@@ -217,11 +219,25 @@ impl Connection {
         Ok(())
     }
 
-    /// Small requests are bounded by the number of connections; they must not wait behind large ones.
-    async fn memory_for(&self, length: usize) -> Reserved {
-        match length {
-            0..=SMALL_FRAME => Reserved::default(),
-            _ => self.session.proxy.request_memory.reserve(length).await,
+    /// Takes the rest of a frame. Small ones are bounded by the number of connections; they must not wait behind large
+    /// ones. For those, memory is asked for as they come: never more than as much again as has come.
+    async fn collect(&mut self, total: usize, begun: Option<Buffer>) -> Result<(Bytes, Reserved), Ended> {
+        let mut memory = Reserved::default();
+        let mut left = FRAME_DEADLINE;
+        let mut frame = self.client.make_room(begun, total);
+        let mut part = total.min(SMALL_FRAME).max(frame.bytes.len());
+        loop {
+            let at = Instant::now();
+            tokio::time::timeout(left, self.client.read_up_to(&mut frame, part))
+                .await
+                .map_err(|_| Ended::Stalled)??;
+            left = left.saturating_sub(at.elapsed());
+            if part == total {
+                return Ok((frame.freeze(), memory));
+            }
+            let more = part.min(LARGEST_PART).min(total - part);
+            self.session.proxy.request_memory.grow(&mut memory, more).await;
+            part += more;
         }
     }
 
@@ -231,8 +247,12 @@ impl Connection {
             // The answer to a Fetch is large: a client that does not read must not have several of them made.
             self.session.answers.at_most(0).await;
         }
-        let memory = self.memory_for(length).await;
-        let frame = timely(async { Ok(self.client.take(4 + length).await?) }).await?;
+        let total = 4 + length;
+        let (frame, memory) = if total <= SMALL_FRAME {
+            (timely(async { Ok(self.client.take(total).await?) }).await?, Reserved::default())
+        } else {
+            self.collect(total, None).await?
+        };
         self.answer(header, frame, memory).await
     }
 

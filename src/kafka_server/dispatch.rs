@@ -159,13 +159,21 @@ pub(super) async fn handle(session: &mut Session, request: Incoming) -> Result<R
     let Ok(key) = ApiKey::try_from(request.header.api_key) else {
         return Err(Refused::NotForClients { api_key: request.header.api_key }.into());
     };
+    match key {
+        ApiKey::Produce => produce::produce(session, request).await,
+        ApiKey::Fetch => fetch::fetch(session, request).await,
+        // What these hold while they wait is large, and every connection, also an idle one, would keep room for it.
+        _ => Box::pin(control(session, key, request)).await,
+    }
+}
+
+/// Answers a request that moves no records.
+async fn control(session: &mut Session, key: ApiKey, request: Incoming) -> Result<Reply, HandleError> {
     let virtual_broker = session.door == Door::VirtualBroker;
     match key {
         ApiKey::ApiVersions => broker::api_versions(session, &request),
         ApiKey::SaslHandshake => sasl::handshake(session, &request).await,
         ApiKey::SaslAuthenticate => sasl::authenticate(session, &request).await,
-        ApiKey::Produce => produce::produce(session, request).await,
-        ApiKey::Fetch => fetch::fetch(session, request).await,
         ApiKey::ListOffsets => records::list_offsets(session, &request).await,
         ApiKey::OffsetForLeaderEpoch => records::offset_for_leader_epoch(session, &request).await,
         ApiKey::DeleteRecords => records::delete_records(session, &request).await,

@@ -70,19 +70,26 @@ impl MappedListeners {
     }
 }
 
+/// The port that stands for a broker; 0 takes a free one.
+fn port_of(base: u16, broker_id: i32) -> io::Result<u16> {
+    if base == 0 {
+        return Ok(0);
+    }
+    u16::try_from(i64::from(base) + i64::from(broker_id)).map_err(|_| {
+        let problem = format!("listener.mapped.port.base {base} plus broker id {broker_id} is no port");
+        io::Error::new(io::ErrorKind::InvalidInput, problem)
+    })
+}
+
 async fn bind(proxy: &Arc<Proxy>, broker_id: i32) -> io::Result<Mapped> {
     let settings = &proxy.config.listener;
-    let wanted = match settings.mapped_port_base {
-        0 => 0,
-        base => u16::try_from(i64::from(base) + i64::from(broker_id)).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("listener.mapped.port.base {base} plus broker id {broker_id} is no port: choose a lower base"),
-            )
-        })?,
+    let opened = match port_of(settings.mapped_port_base, broker_id) {
+        Ok(port) => Listener::bind(&settings.bind_host, port).await.map_err(|error| (Some(port), error)),
+        Err(error) => Err((None, error)),
     };
-    let listener = Listener::bind(&settings.bind_host, wanted).await.inspect_err(|error| {
-        tracing::error!(broker = broker_id, port = wanted, %error, "a mapped listener cannot be opened, so clients cannot reach this broker: free the port or change listener.mapped.port.base");
+    let listener = opened.map_err(|(port, error)| {
+        tracing::error!(broker = broker_id, port, %error, "a mapped listener cannot be opened, so clients cannot reach this broker: free the port or change listener.mapped.port.base");
+        error
     })?;
     let port = listener.local_address()?.port();
     let stop = proxy.tasks.stop_token().child_token();

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -22,6 +23,9 @@ pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 const READ_AHEAD: usize = 4 * 1024;
 /// Frames that pass are moved in pieces of at most this size.
 const PIECE: usize = 256 * 1024;
+
+/// The longest between two pieces of a frame.
+const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection's incoming bytes.
 pub(super) struct FrameReader {
@@ -67,31 +71,32 @@ impl FrameReader {
         Ok(self.ahead.split_to(count).freeze())
     }
 
-    /// Takes the first bytes of a frame of `count`, for [`Self::take_with`] or to be passed on: at least `least`, and
-    /// as many as come with them.
-    pub(super) async fn take_part(&mut self, least: usize, count: usize) -> io::Result<Buffer> {
-        let mut part = self.buffers.take(count.min(PIECE));
-        self.move_ahead(&mut part, count);
-        while part.bytes.len() < least {
-            self.read_into(&mut part, count.min(PIECE)).await?;
+    /// Takes the first bytes of a frame of `count`: at least `least`, and as many as come with them, but no more than
+    /// one piece.
+    pub(super) async fn begin(&mut self, least: usize, count: usize) -> io::Result<Buffer> {
+        let mut begun = self.buffers.take(count.min(PIECE));
+        self.move_ahead(&mut begun, count);
+        while begun.bytes.len() < least {
+            self.read_into(&mut begun, count.min(PIECE)).await?;
         }
-        Ok(part)
+        Ok(begun)
     }
 
-    /// Takes `count` bytes of which the first were taken before.
-    pub(super) async fn take_with(&mut self, part: Buffer, count: usize) -> io::Result<Bytes> {
-        let mut whole = part;
-        if whole.bytes.capacity() < count {
-            let part = std::mem::replace(&mut whole, self.buffers.take(count));
-            whole.bytes.extend_from_slice(&part.bytes);
+    /// A buffer for the whole frame, with what was taken of it so far.
+    pub(super) fn make_room(&self, begun: Option<Buffer>, count: usize) -> Buffer {
+        match begun {
+            Some(begun) if begun.bytes.capacity() >= count => begun,
+            begun => {
+                let mut whole = self.buffers.take(count);
+                whole.bytes.extend_from_slice(begun.as_ref().map_or(&[], |begun| &begun.bytes));
+                whole
+            }
         }
-        self.read_up_to(&mut whole, count).await?;
-        Ok(whole.freeze())
     }
 
     /// Reads until the buffer holds `count` bytes, and no further.
-    async fn read_up_to(&mut self, buffer: &mut Buffer, count: usize) -> io::Result<()> {
-        self.move_ahead(buffer, count - buffer.bytes.len());
+    pub(super) async fn read_up_to(&mut self, buffer: &mut Buffer, count: usize) -> io::Result<()> {
+        self.move_ahead(buffer, count.saturating_sub(buffer.bytes.len()));
         while buffer.bytes.len() < count {
             self.read_into(buffer, count).await?;
         }
@@ -131,12 +136,13 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The next bytes of a frame of which `left` are to come: at least one, and as many as one call gives.
+    /// The next bytes of a frame of which `left` are to come: at least one, and as many as one call gives. A frame must
+    /// go on moving: whoever sends it may be gone without a word.
     ///
     /// The buffer is taken when there is something to read, so that one who waits has none.
     pub(super) async fn piece(&mut self, left: usize) -> io::Result<Buffer> {
         let size = left.min(PIECE);
-        poll_fn(|context| {
+        let read = poll_fn(|context| {
             let mut piece = self.buffers.take(size);
             self.move_ahead(&mut piece, size);
             let moved = piece.bytes.len();
@@ -150,8 +156,8 @@ impl FrameReader {
                 Poll::Pending if moved == 0 => Poll::Pending,
                 Poll::Ready(Ok(_)) | Poll::Pending => Poll::Ready(Ok(piece)),
             }
-        })
-        .await
+        });
+        tokio::time::timeout(STALL_DEADLINE, read).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     /// Reads once. Where nothing comes and nothing is held, no memory is either.
@@ -223,5 +229,34 @@ mod tests {
         seen.read_to_end(&mut passed).await.expect("closed");
         assert_eq!(passed, b"frame");
         assert_eq!(reader.take(4).await.expect("the rest"), b"NEXT"[..]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_that_moves_no_more_ends() {
+        let (mut near, far) = tokio::io::duplex(1 << 20);
+        let (out, _seen) = tokio::io::duplex(1 << 20);
+        near.write_all(&[0; PIECE]).await.expect("room");
+        let mut sink: WriteHalf = Box::new(out);
+        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        let ended = reader.pass(2 * PIECE, &mut sink).await.expect_err("the other half does not come");
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_holds_nothing() {
+        let (mut near, far) = tokio::io::duplex(1 << 20);
+        let (out, _seen) = tokio::io::duplex(1 << 20);
+        let mut sink: WriteHalf = Box::new(out);
+        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        near.write_all(&[7; PIECE + 1]).await.expect("room");
+        reader.pass(PIECE, &mut sink).await.expect("passes");
+        assert_eq!(reader.take(1).await.expect("there"), [7][..]);
+        {
+            let mut waiting = pin!(reader.fill(4));
+            assert!(futures::poll!(&mut waiting).is_pending());
+        }
+        assert_eq!(reader.ahead.capacity(), 0);
+        near.write_all(b"next").await.expect("room");
+        assert!(reader.fill(4).await.expect("open"));
     }
 }

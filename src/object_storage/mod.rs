@@ -147,7 +147,9 @@ impl ObjectStorage {
 
 fn write_error(failure: Failure) -> WriteError {
     match failure {
-        Failure::NotFound | Failure::Refused(_) | Failure::NotDone(_) => WriteError::NotDone(failure.to_string()),
+        // Whatever is not found when something is put, it is not an object.
+        Failure::NotFound => WriteError::NotDone("the bucket of store.url does not exist".to_owned()),
+        Failure::Refused(_) | Failure::NotDone(_) => WriteError::NotDone(failure.to_string()),
         Failure::Corrupt(_) | Failure::Unknown(_) => WriteError::Unknown(failure.to_string()),
     }
 }

@@ -11,6 +11,8 @@ use super::header::CompressionType;
 const XERIAL_MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
 /// The magic, a version and the oldest version that can read it.
 const XERIAL_HEADER: usize = 16;
+/// The shortest element of a snappy block has three bytes and stands for 64, so no block can grow more than this.
+const SNAPPY_EXPANDS: usize = 32;
 /// The largest back reference that a zstd frame may need, as a power of two: what Kafka's own decoder takes.
 const ZSTD_WINDOW_LOG: u32 = 27;
 
@@ -64,6 +66,9 @@ impl<'a> Snappy<'a> {
     fn refill(&mut self) -> io::Result<()> {
         let block = self.next_block()?;
         let size = snap::raw::decompress_len(block)?;
+        if size > block.len().saturating_mul(SNAPPY_EXPANDS) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         self.left = self.left.checked_sub(size).ok_or(io::ErrorKind::FileTooLarge)?;
         let mut output = std::mem::take(&mut self.output).into_inner();
         output.resize(size, 0);

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -27,10 +26,7 @@ pub(in crate::cli) struct Options {
 
 pub(super) async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let (summary, wrong) = match &options.file {
-        Some(file) => {
-            let file = file.clone();
-            tokio::task::spawn_blocking(move || of_file(&file)).await.context("reading the file panicked")??
-        }
+        Some(file) => tokio::task::block_in_place(|| of_file(file))?,
         None => (admin_client::get(&options.admin, "/state").await?, Vec::new()),
     };
     if options.json {

@@ -26,7 +26,7 @@ pub(in crate::cli) struct Options {
 
 pub(super) async fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let (summary, wrong) = match &options.file {
-        Some(file) => tokio::task::block_in_place(|| of_file(file))?,
+        Some(file) => of_file(file)?,
         None => (admin_client::get(&options.admin, "/state").await?, Vec::new()),
     };
     if options.json {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use kafka_protocol::messages::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
 use kafka_protocol::messages::describe_producers_response::{PartitionResponse, TopicResponse};
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use kafka_protocol::messages::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use kafka_protocol::messages::{
@@ -70,14 +71,7 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
                 // Refused where it was named first.
                 continue;
             }
-            let found = match partition(session, &topics, &topic.name, p.partition_index, Operation::Describe) {
-                Err(ErrorCode::TopicAuthorizationFailed) => Err(ErrorCode::TopicAuthorizationFailed),
-                // As in Kafka, what is wrong with the request comes before what is wrong with the partition.
-                _ if twice.contains(&named) => Err(ErrorCode::InvalidRequest),
-                found => check_timestamp(p.timestamp, request.version()).and(found),
-            };
-            let found = found
-                .and_then(|(t, view)| check_leader_epoch(p.current_leader_epoch, t.leader_epoch).map(|()| (t, view)));
+            let found = check_asked(session, &topics, (&topic.name, p), request.version(), twice.contains(&named));
             let mut answer = ListOffsetsPartitionResponse::default()
                 .with_partition_index(p.partition_index)
                 .with_timestamp(-1)
@@ -111,6 +105,28 @@ pub(crate) async fn list_offsets(session: &mut Session, request: &Incoming) -> R
         }
     }
     request.answer::<ListOffsetsRequest>(&response)
+}
+
+/// The partition, or why its offsets are not listed. As in Kafka, what is wrong with the request comes before what is
+/// wrong with the partition.
+fn check_asked<'a>(
+    session: &Session,
+    topics: &'a Topics,
+    (name, asked): (&str, &ListOffsetsPartition),
+    version: i16,
+    is_named_twice: bool,
+) -> Result<(&'a Arc<Topic>, &'a Arc<PartitionView>), ErrorCode> {
+    let found = partition(session, topics, name, asked.partition_index, Operation::Describe);
+    if found.as_ref().err() == Some(&ErrorCode::TopicAuthorizationFailed) {
+        return found;
+    }
+    if is_named_twice {
+        return Err(ErrorCode::InvalidRequest);
+    }
+    check_timestamp(asked.timestamp, version)?;
+    let (topic, view) = found?;
+    check_leader_epoch(asked.current_leader_epoch, topic.leader_epoch)?;
+    Ok((topic, view))
 }
 
 /// Partitions that stand in the request more than once.
@@ -224,7 +240,7 @@ pub(crate) async fn describe_producers(session: &mut Session, request: &Incoming
 
 #[cfg(test)]
 mod tests {
-    use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+    use kafka_protocol::messages::list_offsets_request::ListOffsetsTopic;
 
     use super::*;
 

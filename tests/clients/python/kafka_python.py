@@ -129,7 +129,7 @@ class Client:
 
     def log_dirs(self):
         return {"topics": sorted({t["name"] for broker in self.admin.describe_log_dirs()
-                                  for d in broker["results"] for t in d["topics"]})}
+                                  for d in broker["log_dirs"] for t in d["topics"]})}
 
     def cluster(self):
         described = self.admin.describe_cluster()

@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,9 @@ import threading
 from harness import CACHE, ROOT
 
 DRIVERS = ROOT / "tests" / "clients"
+NODE_NAMES = {"x86_64": "x64", "aarch64": "arm64"}
 LIBS = CACHE / "kafka-libs"
+NODE = str(CACHE / "node" / "node_modules" / f"node-linux-{NODE_NAMES[platform.machine()]}" / "bin" / "node")
 JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 
 # How each is started; the address to connect to comes behind. tests/run has fetched and built what they need.
@@ -25,8 +28,8 @@ COMMANDS = {
     "franz-go": [str(CACHE / "go" / "clients"), "franz-go"],
     "sarama": [str(CACHE / "go" / "clients"), "sarama"],
     "kafka-go": [str(CACHE / "go" / "clients"), "kafka-go"],
-    "kafkajs": [str(CACHE / "node" / "run"), "kafkajs.mjs"],
-    "@platformatic/kafka": [str(CACHE / "node" / "run"), "platformatic.mjs"],
+    "kafkajs": [NODE, str(DRIVERS / "node" / "kafkajs.mjs"), str(CACHE / "node")],
+    "platformatic": [NODE, str(DRIVERS / "node" / "platformatic.mjs"), str(CACHE / "node")],
 }
 
 

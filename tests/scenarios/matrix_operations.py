@@ -465,7 +465,7 @@ def describe_group(cell):
 @operation("describe log directories")
 def log_dirs(cell):
     topic = cell.topic()
-    found = cell.driver("log_dirs")["topics"]
+    found = cell.driver("log_dirs", topic=topic)["topics"]
     assert topic in found, found
 
 

@@ -127,7 +127,7 @@ class Client:
         described = self.admin.describe_groups([group])[group]
         return {"state": described["group_state"], "members": len(described["members"])}
 
-    def log_dirs(self):
+    def log_dirs(self, topic):
         return {"topics": sorted({t["name"] for broker in self.admin.describe_log_dirs()
                                   for d in broker["log_dirs"] for t in d["topics"]})}
 

@@ -432,17 +432,16 @@ def pause(cell):
 
 
 def with_group(cell, check):
-    """Runs the check while a group with one member reads a topic."""
+    """Runs the check while a group with one member of this client reads a topic."""
     topic = cell.topic()
     cell.fill(topic, 1, 1, "value")
     group_id = name_for("group", "admin")
-    consumer = cell.clients.consumer(group_id)
+    member = cell.join(group_id, topics=[topic])
     try:
-        consumer.subscribe([topic])
-        wait_for(lambda: consumer.poll(0.2), 60, "the member's record")
+        assert len(cell.take(member, 1)) == 1
         check(group_id)
     finally:
-        consumer.close()
+        cell.driver("leave", member=member)
 
 
 @operation("list groups")

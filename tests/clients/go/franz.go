@@ -59,7 +59,7 @@ func (f *franzClient) produce(c *command) (any, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(f.bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(franzCodecs[c.Codec]), kgo.ProducerBatchMaxBytes(1_048_588),
-		kgo.ProducerLinger(20 * time.Millisecond), kgo.RecordDeliveryTimeout(60 * time.Second),
+		kgo.ProducerLinger(20 * time.Millisecond),
 	}
 	if !c.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())

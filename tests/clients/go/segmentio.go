@@ -58,8 +58,11 @@ func (s *segmentioState) produce(c *command) (any, error) {
 	if c.Idempotent {
 		return nil, errMissing
 	}
+	// The transport keeps metadata for seconds and does not look again for a topic that is new since. So each call has one.
+	transport := &kafka.Transport{}
+	defer transport.CloseIdleConnections()
 	writer := &kafka.Writer{
-		Addr: kafka.TCP(s.bootstrap), Topic: c.Topic, Balancer: toPartition(c.Partition), RequiredAcks: kafka.RequireAll,
+		Transport: transport, Addr: kafka.TCP(s.bootstrap), Topic: c.Topic, Balancer: toPartition(c.Partition), RequiredAcks: kafka.RequireAll,
 		Compression: segmentioCodecs[c.Codec], BatchTimeout: 20 * time.Millisecond, BatchSize: 1000,
 	}
 	defer writer.Close()

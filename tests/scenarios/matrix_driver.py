@@ -33,6 +33,10 @@ COMMANDS = {
 }
 
 
+# How long an answer may take, beside the time that a command itself gives.
+ANSWER_SECONDS = 75
+
+
 class Missing(Exception):
     """The client has no call for this."""
 
@@ -61,7 +65,10 @@ class Driver:
 
     def _read(self):
         for line in self.process.stdout:
-            reply = json.loads(line)
+            try:
+                reply = json.loads(line)
+            except ValueError:
+                break  # not an answer: the driver is broken, and nothing else that it says can be trusted
             self._waiting.pop(reply["id"]).set_result(reply)
         for future in list(self._waiting.values()):
             future.set_exception(RuntimeError(f"the driver of {self.client} ended:\n{self.log_tail()}"))
@@ -70,7 +77,7 @@ class Driver:
         self.log.seek(0)
         return self.log.read()[-3000:]
 
-    def __call__(self, op, /, seconds=90, **arguments):
+    def __call__(self, op, /, seconds=0, **arguments):
         """Gives a command and returns its result."""
         number, future = next(self._numbers), concurrent.futures.Future()
         self._waiting[number] = future
@@ -80,9 +87,9 @@ class Driver:
             self.process.stdin.write(json.dumps({"id": number, "op": op, **arguments}) + "\n")
             self.process.stdin.flush()
         try:
-            reply = future.result(seconds + 30)
+            reply = future.result(seconds + ANSWER_SECONDS)
         except concurrent.futures.TimeoutError:
-            raise TimeoutError(f"{self.client} did not answer {op} {arguments} in {seconds + 30} s") from None
+            raise TimeoutError(f"{self.client} did not answer {op} {arguments} in {seconds + ANSWER_SECONDS} s") from None
         if "missing" in reply:
             raise Missing(op)
         if "error" in reply:

@@ -5,82 +5,140 @@ The table of what was seen is the one in the README.
 """
 
 import concurrent.futures
+import contextlib
+import itertools
 import time
 import traceback
 
 import pytest
 
+import matrix_table
 from clients import KINDS, Clients
 from harness import Proxy
 from matrix_driver import COMMANDS, Driver, Missing
+from matrix_expected import expected
 from matrix_operations import OPERATIONS, Cell
 
 # Cells in work at once. They wait far more than they compute.
 AT_ONCE = 12
 
+# Before a single broker, enough to see that nothing depends on there being several.
+ONE_BROKER = ["create", "idempotent", "not_idempotent", "seek", "group", "cluster"]
+
+
+class Matrix:
+    """The drivers, and what came of each cell. `lenient` is for the client that cannot do without."""
+
+    def __init__(self, stack, proxy, lenient=None):
+        self.proxies = {"require": proxy, "warn": lenient}
+        self.drivers = {}
+        self.results = {}
+        self.times = []
+        self._stack = stack
+
+    def driver(self, client, mode="require"):
+        if (client, mode) not in self.drivers:
+            self.drivers[client, mode] = Driver(client, self.proxies[mode].bootstrap)
+            self._stack.callback(self.drivers[client, mode].stop)
+        return self.drivers[client, mode]
+
+    def column(self, client, kind):
+        clients = {mode: Clients(proxy) for mode, proxy in self.proxies.items() if proxy}
+        cell = Cell(self.driver(client), clients["require"], kind, idempotent=client != "kafka-go")
+        if client == "kafka-go" and kind == "diskless" and "warn" in clients:
+            return Cell(self.driver(client, "warn"), clients["warn"], kind, idempotent=False, strict=cell)
+        return cell
+
+    def run(self, cells):
+        """Runs cells, given by client, operation and kind."""
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            jobs = []
+            for (client, kind), group in itertools.groupby(sorted(cells, key=order), order):
+                column = self.column(client, kind)
+                jobs += [pool.submit(self._run, client, column, operation) for _, operation, _ in group]
+        for job in jobs:
+            job.result()
+
+    def _run(self, client, cell, operation):
+        began = time.monotonic()
+        try:
+            outcome = OPERATIONS[operation][1](cell) or "yes"
+        except Missing:
+            outcome = "no API"
+        except Exception:
+            outcome = traceback.format_exc()
+        self.results[client, operation, cell.kind] = outcome
+        self.times.append((time.monotonic() - began, client, operation, cell.kind, outcome.splitlines()[-1]))
+
+    def check(self, client, operation, kind):
+        seen = self.results[client, operation, kind]
+        assert seen == expected(client, operation, kind), seen
+
+
+def order(cell):
+    client, _, kind = cell
+    return client, kind
+
 
 @pytest.fixture(scope="module")
 def lenient(kafka3, tmp_path_factory):
-    """A proxy that takes producers which are not idempotent, for the client that has no other. It has a log of its own."""
+    """A proxy that takes producers which are not idempotent. It has a metadata log of its own."""
     settings = {"diskless.idempotence": "warn", "metadata.topic": "__diskless_metadata_lenient"}
     proxy = Proxy(kafka3, tmp_path_factory.mktemp("store"), settings=settings)
     yield proxy
     proxy.stop()
 
 
+def selected(request, function):
+    """The cells of a test function that this run has selected."""
+    items = [item for item in request.session.items if item.module is request.module]
+    chosen = [item.callspec.params for item in items if item.originalname == function]
+    return {(p["client"], p["operation"], p["topics"]) for p in chosen}, {item.originalname for item in items}
+
+
 @pytest.fixture(scope="module")
-def outcomes(request, proxy3, clients, lenient):
-    """What came of each cell that this run has selected."""
-    selected = [item.callspec.params for item in request.session.items
-                if getattr(item, "originalname", "") == "test_cell" and item.module is request.module]
-    wanted = {(p["client"], p["kind_of_topic"], p["operation"]) for p in selected}
-    columns = {}
-    for client, kind, operation in sorted(wanted):
-        columns.setdefault((client, kind), []).append(operation)
-    drivers, results = {}, {}
+def matrix(request, proxy3, lenient):
+    cells, functions = selected(request, "test_cell")
+    if "test_the_table_in_the_readme_is_what_was_seen" in functions:
+        cells = set(itertools.product(COMMANDS, OPERATIONS, KINDS))
+    with contextlib.ExitStack() as stack:
+        made = Matrix(stack, proxy3, lenient)
+        made.run(cells)
+        slowest = "\n".join(f"{seconds:6.1f} s  {' '.join(cell)}" for seconds, *cell in sorted(made.times, reverse=True))
+        (matrix_table.FILE.parent / "matrix-times.txt").write_text(slowest + "\n")
+        yield made
 
-    def driver(client, proxy):
-        if (client, proxy) not in drivers:
-            drivers[client, proxy] = Driver(client, proxy.bootstrap)
-        return drivers[client, proxy]
 
-    def cell(client, kind):
-        if client != "kafka-go":
-            return Cell(driver(client, proxy3), clients, kind)
-        strict = Cell(driver(client, proxy3), clients, kind, idempotent=False)
-        if kind == "classic":
-            return strict
-        return Cell(driver(client, lenient), Clients(lenient), kind, idempotent=False, strict=strict)
-
+@pytest.fixture(scope="module")
+def one_broker(request, kafka1, tmp_path_factory):
+    cells, _ = selected(request, "test_cell_before_one_broker")
+    proxy = Proxy(kafka1, tmp_path_factory.mktemp("store"))
     try:
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = []
-            for (client, kind), operations in columns.items():
-                column = cell(client, kind)
-                jobs += [pool.submit(run, results, client, column, operation) for operation in operations]
-        for job in jobs:
-            job.result()
+        with contextlib.ExitStack() as stack:
+            made = Matrix(stack, proxy)
+            made.run(cells)
+            yield made
     finally:
-        for each in drivers.values():
-            each.stop()
-    return results
+        proxy.stop()
 
 
-def run(results, client, cell, operation):
-    began = time.monotonic()
-    try:
-        outcome = OPERATIONS[operation][1](cell) or "yes"
-    except Missing:
-        outcome = "no API"
-    except Exception:
-        outcome = traceback.format_exc()
-    results[client, operation, cell.kind] = outcome
-    print(f"{time.monotonic() - began:6.1f} s {client} {operation} {cell.kind}: {outcome.splitlines()[-1]}", flush=True)
-
-
-@pytest.mark.parametrize("kind_of_topic", KINDS)
+@pytest.mark.parametrize("topics", KINDS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("client", COMMANDS)
-def test_cell(outcomes, client, operation, kind_of_topic):
-    seen = outcomes[client, operation, kind_of_topic]
-    assert seen in ("yes", "refused", "no API"), seen
+def test_cell(matrix, client, operation, topics):
+    matrix.check(client, operation, topics)
+
+
+@pytest.mark.parametrize("topics", KINDS)
+@pytest.mark.parametrize("operation", ONE_BROKER)
+@pytest.mark.parametrize("client", COMMANDS)
+def test_cell_before_one_broker(one_broker, client, operation, topics):
+    one_broker.check(client, operation, topics)
+
+
+def test_the_table_in_the_readme_is_what_was_seen(matrix):
+    versions = {client: matrix.driver(client)("hello")["version"] for client in COMMANDS}
+    table = matrix_table.render(matrix.results, versions)
+    matrix_table.write(table)
+    assert matrix_table.in_readme() == table, \
+        f"run tests/scenarios/matrix_table.py: it puts {matrix_table.FILE} into the README"

@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -29,6 +30,8 @@ import org.apache.kafka.common.utils.AppInfoParser;
 public final class Driver {
     static final ObjectMapper JSON = new ObjectMapper();
 
+    private static PrintStream answers;
+
     private final String bootstrap;
     private final DriverAdmin admin;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
@@ -40,6 +43,9 @@ public final class Driver {
     }
 
     public static void main(String[] arguments) throws Exception {
+        // What the clients log goes elsewhere: the answers alone are read.
+        answers = System.out;
+        System.setOut(System.err);
         Driver driver = new Driver(arguments[0]);
         // A thread for each command, because some wait for what others bring about.
         ExecutorService threads = Executors.newCachedThreadPool();
@@ -65,9 +71,9 @@ public final class Driver {
                 told.put("code", Errors.forException(cause).code()).put("message", cause.toString());
             }
         }
-        synchronized (System.out) {
-            System.out.println(reply);
-            System.out.flush();
+        synchronized (answers) {
+            answers.println(reply);
+            answers.flush();
         }
     }
 

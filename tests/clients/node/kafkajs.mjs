@@ -5,13 +5,13 @@ import { bootstrap, findIn, fromBytes, Inbox, load, Missing, serve, toBytes } fr
 
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = load('kafkajs')
 const snappy = load('kafkajs-snappy')
-const lz4 = load('lz4js')
+const lz4 = load('@platformatic/wasm-utils')
 
 // This client compresses with gzip alone; for the rest its users bring a codec.
 CompressionCodecs[CompressionTypes.Snappy] = snappy
 CompressionCodecs[CompressionTypes.LZ4] = () => ({
-  compress: async encoder => Buffer.from(lz4.compress(encoder.buffer)),
-  decompress: async data => Buffer.from(lz4.decompress(data))
+  compress: async encoder => Buffer.from(lz4.lz4Compress(encoder.buffer)),
+  decompress: async data => Buffer.from(lz4.lz4Decompress(data))
 })
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async encoder => zlib.zstdCompressSync(encoder.buffer),
@@ -150,8 +150,15 @@ class Client {
   }
 
   async delete_records ({ topic, partition, before }) {
-    await this.connected
-    await this.admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    // This call wants what its admin client last heard to be of this topic, so it has one of its own.
+    const admin = this.kafka.admin()
+    await admin.connect()
+    try {
+      await admin.fetchTopicMetadata({ topics: [topic] })
+      await admin.deleteTopicRecords({ topic, partitions: [{ partition, offset: String(before) }] })
+    } finally {
+      await admin.disconnect()
+    }
   }
 
   async delete_topic ({ topic }) {

@@ -28,15 +28,20 @@ export function serve (client, codeOf) {
 }
 
 function describe (error) {
-  const inner = error.errors ?? (error.cause ? [error.cause] : [])
+  const inner = within(error)
   return [error.message, ...inner.map(describe)].join('; ')
+}
+
+/** The errors that an error was made of; kafkajs keeps those of partitions with them. */
+function within (error) {
+  return error.errors ?? error.partitions?.map(partition => partition.error) ?? (error.cause ? [error.cause] : [])
 }
 
 /** The first of an error and its causes of which `ask` knows something. */
 export function findIn (error, ask) {
   const found = ask(error)
   if (found !== undefined) return found
-  for (const inner of error.errors ?? (error.cause ? [error.cause] : [])) {
+  for (const inner of within(error)) {
     const deeper = findIn(inner, ask)
     if (deeper !== undefined) return deeper
   }

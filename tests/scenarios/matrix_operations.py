@@ -44,7 +44,7 @@ class Cell:
         return self.clients.topic(self.kind, "matrix", partitions, config)
 
     def ask(self, op, **arguments):
-        """An admin call, repeated while the broker that was asked has not heard of the topic yet."""
+        """A call, repeated while the broker that was asked has not heard of the topic yet."""
 
         def answered():
             try:
@@ -58,7 +58,7 @@ class Cell:
 
     def produce(self, topic, records, **options):
         options = {"partition": 0, "idempotent": self.idempotent, **options}
-        return self.driver("produce", topic=topic, records=records, **options)
+        return self.ask("produce", topic=topic, records=records, **options)
 
     def read(self, topic, count):
         """What the topic holds, read by the other client, as records of a driver."""

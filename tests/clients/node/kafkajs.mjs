@@ -114,7 +114,9 @@ class Client {
   async create ({ topic, partitions, config }) {
     await this.connected
     const configEntries = Object.entries(config).map(([name, value]) => ({ name, value }))
-    await this.admin.createTopics({ topics: [{ topic, numPartitions: partitions, replicationFactor: -1, configEntries }] })
+    // It would wait for the leaders by asking a broker once, which may not have heard of the topic yet.
+    const topics = [{ topic, numPartitions: partitions, replicationFactor: -1, configEntries }]
+    await this.admin.createTopics({ topics, waitForLeaders: false })
   }
 
   async topics () {

@@ -60,7 +60,12 @@ class Kafka:
             file = self.directory / "extra.properties"
             file.write_text(extra)
             self.environment["KAFKA_EXTRA"] = str(file)
-        self._run("start", str(self.directory), str(brokers))
+        try:
+            self._run("start", str(self.directory), str(brokers))
+        except Exception:
+            # Nobody holds this object yet, so nobody else can end what was started.
+            self.stop()
+            raise
 
     def _run(self, *arguments):
         subprocess.run([str(CLUSTER), *arguments], env=self.environment, check=True, timeout=180,

@@ -16,12 +16,13 @@ use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::Session;
 use crate::wire::{StrBytes, api_versions};
 
-pub(crate) fn api_versions(session: &Session, request: &Incoming) -> Result<Reply, HandleError> {
+pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     if !api_versions::Api::of(api_versions::API_VERSIONS).speaks(request.version()) {
         let frame = api_versions::unsupported_version_answer(request.header.correlation_id);
         return Ok(Reply::Now(Answer::Frame(vec![frame])));
     }
-    request.decode::<ApiVersionsRequest>()?;
+    let asked: ApiVersionsRequest = request.decode()?;
+    session.names_its_software = !asked.client_software_name.is_empty();
     let offered = api_versions::intersect(&session.proxy.offered.load());
     let response = api_versions::answer(&offered, request.version());
     request.answer::<ApiVersionsRequest>(&response)

@@ -10,8 +10,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::halves::WriteHalf;
 use super::order::{AnswerOrder, SlotId, Step};
-use super::stream::{FrameReader, WriteHalf, write_parts};
+use super::stream::{FrameReader, write_parts};
 
 /// A local answer.
 #[derive(Debug)]

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 
+use super::splice::Pipes;
+
 /// The smallest class; smaller frames do not come here.
 pub(super) const SMALLEST: usize = 8 * 1024;
 /// Classes double, up to 8 MiB. What is larger than the last is allocated and freed.
@@ -16,14 +18,16 @@ const CLASSES: usize = 11;
 /// Unused bytes kept in each class.
 const KEPT: usize = 16 * 1024 * 1024;
 
-/// All unused buffers of one process. Lock-free.
+/// All unused buffers of one process, and its pipes. Lock-free.
 pub struct Buffers {
     classes: [ArrayQueue<Vec<u8>>; CLASSES],
+    pub(super) pipes: Arc<Pipes>,
 }
 
 impl Default for Buffers {
     fn default() -> Self {
-        Self { classes: std::array::from_fn(|class| ArrayQueue::new((KEPT / (SMALLEST << class)).max(1))) }
+        let classes = std::array::from_fn(|class| ArrayQueue::new((KEPT / (SMALLEST << class)).max(1)));
+        Self { classes, pipes: Arc::default() }
     }
 }
 

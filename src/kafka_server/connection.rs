@@ -17,9 +17,10 @@ use super::Proxy;
 use super::answers::{Answers, Writer};
 use super::buffers::Buffer;
 use super::dispatch::{self, Incoming, Refused, Reply, Route};
+use super::halves::{ReadHalf, WriteHalf};
 use super::memory::Reserved;
 use super::session::{CallError, Door, Session};
-use super::stream::{FrameReader, ReadHalf, WriteHalf};
+use super::stream::FrameReader;
 use crate::topic_catalog::TopicCatalog;
 use crate::wire::WireError;
 use crate::wire::api_versions;
@@ -187,7 +188,7 @@ impl Connection {
     /// frame is whole, and a broker acts only on whole frames.
     async fn forward_produce(&mut self, length: usize, header: &RequestHeader) -> Result<(), Ended> {
         let total = 4 + length;
-        let begun = timely(async { Ok(self.client.begin(total.min(LOOKED_AT), total).await?) }).await?;
+        let begun = timely(async { Ok(self.client.begin(total.min(LOOKED_AT)).await?) }).await?;
         let catalog = Arc::clone(&self.session.proxy.catalog);
         let mut look = Look {
             skim: ProduceSkim::new(header.api_version, length - header.body_start)?,
@@ -207,6 +208,13 @@ impl Connection {
         upstream.write_all(&begun.bytes).await?;
         drop(begun);
         while left > 0 {
+            // Records are passed over, so they need not come through here.
+            let records = look.skim.unseen();
+            if self.client.splice(records, upstream).await? {
+                look.skim.pass_over(records)?;
+                left -= records;
+                continue;
+            }
             let piece = self.client.piece(left).await?;
             left -= piece.bytes.len();
             look.feed(&piece.bytes, &catalog)?;

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Proxy;
 use super::connection;
+use super::halves::{self, ReadHalf, WriteHalf};
 use super::session::Door;
-use super::stream::{ReadHalf, WriteHalf};
 use crate::config::ListenerTls;
 
 /// A bound port that is not served yet.
@@ -109,11 +109,9 @@ async fn begin(acceptor: &Acceptor, socket: TcpStream) -> io::Result<(ReadHalf, 
     // Small answers must not wait for the acknowledgement of the one before.
     socket.set_nodelay(true)?;
     let Some(tls) = &acceptor.tls else {
-        let (read, write) = socket.into_split();
-        return Ok((Box::new(read), Box::new(write)));
+        return Ok(halves::of_tcp(socket));
     };
     let accepted = tokio::time::timeout(TLS_DEADLINE, tls.accept(socket)).await;
     let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let (read, write) = tokio::io::split(stream);
-    Ok((Box::new(read), Box::new(write)))
+    Ok(halves::of_stream(stream))
 }

@@ -9,12 +9,14 @@ mod authorization;
 mod buffers;
 mod connection;
 mod dispatch;
+mod halves;
 mod handlers;
 mod listener;
 mod mapped;
 mod memory;
 mod order;
 mod session;
+mod splice;
 mod stats;
 mod stream;
 

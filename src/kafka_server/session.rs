@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::Proxy;
 use super::answers::Answers;
 use super::authorization::Grants;
-use super::stream::{FrameReader, WriteHalf};
+use super::halves::{self, WriteHalf};
+use super::stream::FrameReader;
 use crate::types::Endpoint;
 use crate::upstream::UpstreamStream;
 use crate::wire::{self, WireError};
@@ -95,10 +96,13 @@ impl Session {
             return Ok(());
         }
         let stream = self.connect().await?;
-        let (read, write) = tokio::io::split(stream);
-        self.upstream = Some(Box::new(write));
+        let (read, write) = match stream {
+            UpstreamStream::Plain(tcp) => halves::of_tcp(tcp),
+            UpstreamStream::Tls(tls) => halves::of_stream(tls),
+        };
+        self.upstream = Some(write);
         self.answers.upstream_opened();
-        let reader = FrameReader::new(Box::new(read), Arc::clone(&self.proxy.buffers));
+        let reader = FrameReader::new(read, Arc::clone(&self.proxy.buffers));
         self.upstreams.send(reader).await.map_err(|_| CallError::Lost)
     }
 

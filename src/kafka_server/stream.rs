@@ -10,19 +10,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::buffers::{Buffer, Buffers, SMALLEST};
-
-/// Any readable half of a connection.
-pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
-/// Any writable half of a connection.
-pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
+use super::halves::{ReadHalf, WriteHalf};
 
 /// Small frames are read this much at a time, several with one call where a client sends ahead.
 const READ_AHEAD: usize = 4 * 1024;
 /// Frames that pass are moved in pieces of at most this size.
 const PIECE: usize = 256 * 1024;
+/// What is left of a frame is moved by the kernel from this size on.
+const SPLICED: usize = 64 * 1024;
 
 /// The longest between two pieces of a frame.
 const STALL_DEADLINE: Duration = Duration::from_secs(60);
@@ -71,14 +69,10 @@ impl FrameReader {
         Ok(self.ahead.split_to(count).freeze())
     }
 
-    /// Takes the first bytes of a frame of `count`: at least `least`, and as many as come with them, but no more than
-    /// one piece.
-    pub(super) async fn begin(&mut self, least: usize, count: usize) -> io::Result<Buffer> {
-        let mut begun = self.buffers.take(count.min(PIECE));
-        self.move_ahead(&mut begun, count);
-        while begun.bytes.len() < least {
-            self.read_into(&mut begun, count.min(PIECE)).await?;
-        }
+    /// Takes the first `count` bytes of a frame, to be passed on or to be followed by the rest.
+    pub(super) async fn begin(&mut self, count: usize) -> io::Result<Buffer> {
+        let mut begun = self.buffers.take(count);
+        self.read_up_to(&mut begun, count).await?;
         Ok(begun)
     }
 
@@ -129,11 +123,34 @@ impl FrameReader {
             return Ok(());
         }
         while count > 0 {
-            let piece = self.piece(count).await?;
+            if self.ahead.is_empty() && self.splice(count, sink).await? {
+                return Ok(());
+            }
+            // Where the kernel can do the rest, no more is copied than was read ahead.
+            let size = if self.ahead.is_empty() { count } else { count.min(self.ahead.len()) };
+            let piece = self.piece(size).await?;
             count -= piece.bytes.len();
             sink.write_all(&piece.bytes).await?;
         }
         Ok(())
+    }
+
+    /// Has the kernel pass exactly `count` bytes on, if it can and if they are many.
+    pub(super) async fn splice(&mut self, mut count: usize, sink: &mut WriteHalf) -> io::Result<bool> {
+        let (Some(from), Some(to)) = (self.from.tcp(), sink.tcp()) else { return Ok(false) };
+        if count < SPLICED || !self.ahead.is_empty() {
+            return Ok(false);
+        }
+        let Some(mut pipe) = self.buffers.pipes.take() else { return Ok(false) };
+        while count > 0 {
+            let filled = tokio::time::timeout(STALL_DEADLINE, pipe.fill(from, count)).await;
+            match filled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                moved => count -= moved,
+            }
+            pipe.drain(to).await?;
+        }
+        Ok(true)
     }
 
     /// The next bytes of a frame of which `left` are to come: at least one, and as many as one call gives. A frame must
@@ -204,12 +221,12 @@ mod tests {
         let (near, far) = tokio::io::duplex(7);
         let parts: Vec<Bytes> = (0u8..200).map(|n| Bytes::from(vec![n; usize::from(n % 5)])).collect();
         let expected: Vec<u8> = parts.iter().flatten().copied().collect();
-        let mut sink: WriteHalf = Box::new(near);
+        let mut sink = WriteHalf::Other(Box::new(near));
         let write = async move {
             write_parts(&mut sink, parts).await.expect("the pipe is open");
             drop(sink);
         };
-        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
         let count = expected.len();
         let (_, read) = tokio::join!(write, reader.take(count));
         assert_eq!(read.expect("all came"), expected);
@@ -221,8 +238,8 @@ mod tests {
         let (mut near, far) = tokio::io::duplex(1024);
         near.write_all(b"frameNEXT").await.expect("room");
         let (out, mut seen) = tokio::io::duplex(1024);
-        let mut sink: WriteHalf = Box::new(out);
-        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        let mut sink = WriteHalf::Other(Box::new(out));
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
         reader.pass(5, &mut sink).await.expect("five bytes are there");
         drop(sink);
         let mut passed = Vec::new();
@@ -236,8 +253,8 @@ mod tests {
         let (mut near, far) = tokio::io::duplex(1 << 20);
         let (out, _seen) = tokio::io::duplex(1 << 20);
         near.write_all(&[0; PIECE]).await.expect("room");
-        let mut sink: WriteHalf = Box::new(out);
-        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        let mut sink = WriteHalf::Other(Box::new(out));
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
         let ended = reader.pass(2 * PIECE, &mut sink).await.expect_err("the other half does not come");
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
     }
@@ -246,8 +263,8 @@ mod tests {
     async fn a_reader_that_waits_holds_nothing() {
         let (mut near, far) = tokio::io::duplex(1 << 20);
         let (out, _seen) = tokio::io::duplex(1 << 20);
-        let mut sink: WriteHalf = Box::new(out);
-        let mut reader = FrameReader::new(Box::new(far), Arc::default());
+        let mut sink = WriteHalf::Other(Box::new(out));
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
         near.write_all(&[7; PIECE + 1]).await.expect("room");
         reader.pass(PIECE, &mut sink).await.expect("passes");
         assert_eq!(reader.take(1).await.expect("there"), [7][..]);

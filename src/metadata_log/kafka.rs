@@ -15,8 +15,8 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _, PurgeConfig};
 
+use super::kafka_producer::LogProducer;
 use super::kafka_watermarks::{EndOffset, Watermarks};
 use super::{AppendError, Appending, LogError, MetadataLog, TAIL_GROUPS, Tail, kafka_tail};
 use crate::types::LogPosition;
@@ -91,7 +91,7 @@ impl ConsumerContext for LogContext {}
 /// A log in Kafka.
 pub struct KafkaLog {
     settings: KafkaLogSettings,
-    producer: Mutex<FutureProducer<LogContext>>,
+    producer: Mutex<LogProducer>,
     watermarks: Arc<Watermarks>,
     end: Arc<dyn EndOffset>,
 }
@@ -113,9 +113,9 @@ impl KafkaLog {
     }
 }
 
-fn new_producer(settings: &KafkaLogSettings) -> Result<FutureProducer<LogContext>, LogError> {
-    settings
-        .config()
+fn new_producer(settings: &KafkaLogSettings) -> Result<LogProducer, LogError> {
+    let mut config = settings.config();
+    config
         .set("acks", "all")
         .set("enable.idempotence", "true")
         .set("linger.ms", "1")
@@ -123,22 +123,20 @@ fn new_producer(settings: &KafkaLogSettings) -> Result<FutureProducer<LogContext
         .set("delivery.timeout.ms", "10000")
         .set("request.timeout.ms", "5000")
         .set("retry.backoff.ms", "50")
-        .set("queue.buffering.max.kbytes", "65536")
-        .create_with_context(LogContext)
-        .map_err(|error| LogError::Unavailable(error.to_string()))
+        .set("queue.buffering.max.kbytes", "65536");
+    LogProducer::start(&config)
 }
 
 #[async_trait]
 impl MetadataLog for KafkaLog {
     fn append(&self, record: Vec<u8>) -> Appending {
-        let to_send = FutureRecord::<(), [u8]>::to(&self.settings.topic).partition(PARTITION).payload(&record);
-        let sent = self.producer.lock().send_result(to_send).map_err(|(error, _)| error);
+        let sent = self.producer.lock().send(&self.settings.topic, PARTITION, &record);
         async move {
             match sent {
                 Err(error) => Err(AppendError::NotAppended(error.to_string())),
                 Ok(delivery) => match delivery.await {
-                    Ok(Ok(delivery)) => Ok(LogPosition(delivery.offset)),
-                    Ok(Err((error, _))) => Err(AppendError::Unknown(error.to_string())),
+                    Ok(Ok(position)) => Ok(position),
+                    Ok(Err(error)) => Err(AppendError::Unknown(error.to_string())),
                     Err(_) => Err(AppendError::Unknown("the log's client was closed".to_owned())),
                 },
             }
@@ -155,7 +153,7 @@ impl MetadataLog for KafkaLog {
             }
         };
         let old = std::mem::replace(&mut *self.producer.lock(), fresh);
-        old.purge(PurgeConfig::default().queue().inflight());
+        old.purge();
         // Closing a producer waits for its threads; the caller must not.
         let closing = std::thread::Builder::new().name("metadata-log-close".to_owned()).spawn(move || drop(old));
         if let Err(error) = closing {

@@ -6,6 +6,7 @@
 
 mod embedded;
 mod kafka;
+mod kafka_producer;
 mod kafka_tail;
 mod kafka_watermarks;
 pub mod topic;

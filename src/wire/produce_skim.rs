@@ -110,11 +110,34 @@ impl ProduceSkim {
         }
         while !chunk.is_empty() {
             let taken = self.take(chunk)?;
-            self.remaining -= taken;
             chunk = &chunk[taken..];
-            while let Some(value) = self.arrived() {
-                self.advance(value, &mut seen)?;
-            }
+            self.taken(taken, &mut seen)?;
+        }
+        Ok(())
+    }
+
+    /// How many record bytes come next: they tell nothing, and need not be fed.
+    pub fn unseen(&self) -> usize {
+        match (self.place, self.wanted) {
+            (Place::Records, Wanted::Skip(left)) => left,
+            _ => 0,
+        }
+    }
+
+    /// In place of feeding all record bytes that come next ([`Self::unseen`]), or some of them.
+    pub fn pass_over(&mut self, count: usize) -> Result<(), WireError> {
+        let left = self.unseen();
+        debug_assert!(count <= left, "only record bytes are passed over");
+        self.wanted = Wanted::Skip(left - count);
+        // A name comes with bytes of its own, so nothing can be seen here.
+        self.taken(count, &mut |_| {})
+    }
+
+    /// So many bytes were taken: goes on with what they completed.
+    fn taken(&mut self, count: usize, seen: &mut impl FnMut(Skimmed<'_>)) -> Result<(), WireError> {
+        self.remaining -= count;
+        while let Some(value) = self.arrived() {
+            self.advance(value, seen)?;
         }
         if self.remaining == 0 && self.place != Place::End {
             return Err(WireError::Truncated { field: self.field() });
@@ -370,6 +393,29 @@ mod tests {
             if !body.is_empty() {
                 prop_assert!(skim(version, &body[..body.len() - 1], &sizes).is_err());
             }
+        }
+
+        #[test]
+        fn records_that_are_passed_over_hide_no_name(request in any_request(), version in 3i16..=9, size in 1usize..400) {
+            let body = encode(&request, version);
+            let mut skim = ProduceSkim::new(version, body.len()).expect("a version");
+            let mut names = Vec::new();
+            let mut rest = &body[..];
+            while !rest.is_empty() {
+                let records = skim.unseen().min(size);
+                if records > 0 {
+                    skim.pass_over(records).expect("skims");
+                    rest = &rest[records..];
+                    continue;
+                }
+                let (byte, tail) = rest.split_at(1);
+                let seen = |s: Skimmed<'_>| if let Skimmed::Topic(name) = s { names.push(name.to_vec()) };
+                skim.feed(byte, seen).expect("skims");
+                rest = tail;
+            }
+            prop_assert!(skim.is_complete());
+            let expected: Vec<_> = request.topic_data.iter().map(|t| t.name.as_bytes().to_vec()).collect();
+            prop_assert_eq!(names, expected);
         }
 
         #[test]

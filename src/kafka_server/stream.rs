@@ -25,6 +25,10 @@ const SPLICED: usize = 64 * 1024;
 /// The longest between two pieces of a frame.
 const STALL_DEADLINE: Duration = Duration::from_secs(60);
 
+/// How long a peer may leave what is written to it unread: as long as it may be idle. A consumer that is busy with its
+/// records reads nothing for minutes.
+const UNREAD_DEADLINE: Duration = Duration::from_secs(600);
+
 /// A connection's incoming bytes.
 pub(super) struct FrameReader {
     from: ReadHalf,
@@ -118,7 +122,7 @@ impl FrameReader {
             self.fill(count).await?;
         }
         if count <= self.ahead.len() {
-            sink.write_all(&self.ahead[..count]).await?;
+            read_in_time(sink.write_all(&self.ahead[..count])).await?;
             self.ahead.advance(count);
             return Ok(());
         }
@@ -130,7 +134,7 @@ impl FrameReader {
             let size = if self.ahead.is_empty() { count } else { count.min(self.ahead.len()) };
             let piece = self.piece(size).await?;
             count -= piece.bytes.len();
-            sink.write_all(&piece.bytes).await?;
+            read_in_time(sink.write_all(&piece.bytes)).await?;
         }
         Ok(())
     }
@@ -148,7 +152,7 @@ impl FrameReader {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 moved => count -= moved,
             }
-            pipe.drain(to).await?;
+            read_in_time(pipe.drain(to)).await?;
         }
         Ok(true)
     }
@@ -191,12 +195,17 @@ impl FrameReader {
     }
 }
 
+/// Ends a write whose reader has gone without a word.
+async fn read_in_time<T>(write: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(UNREAD_DEADLINE, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
 /// Writes all parts in order, many at a time.
 pub(super) async fn write_parts(sink: &mut WriteHalf, parts: Vec<Bytes>) -> io::Result<()> {
     let mut parts = std::collections::VecDeque::from(parts);
     while !parts.is_empty() {
         let slices: Vec<IoSlice<'_>> = parts.iter().take(64).map(|p| IoSlice::new(p)).collect();
-        let mut written = sink.write_vectored(&slices).await?;
+        let mut written = read_in_time(sink.write_vectored(&slices)).await?;
         if written == 0 && slices.iter().any(|s| !s.is_empty()) {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -275,5 +284,13 @@ mod tests {
         assert_eq!(reader.ahead.capacity(), 0);
         near.write_all(b"next").await.expect("room");
         assert!(reader.fill(4).await.expect("open"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_reads_ends_the_connection() {
+        let (near, _far) = tokio::io::duplex(7);
+        let mut sink = WriteHalf::Other(Box::new(near));
+        let ended = write_parts(&mut sink, vec![Bytes::from_static(&[0; 100])]).await.expect_err("nobody reads");
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
     }
 }

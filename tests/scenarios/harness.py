@@ -34,9 +34,19 @@ def wait_for(condition, seconds, what):
         time.sleep(0.05)
 
 
+def port_range():
+    """Ports of this worker alone, below those that the system gives to outgoing connections."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 10_000 + worker % 4 * 5_500
+    return first, first + 5_500
+
+
 def free_port_block(count):
     """The first of `count` neighbouring ports that are free now."""
-    for base in range(20000 + os.getpid() % 10000, 60000, 251):
+    first, end = port_range()
+    bases = range(first, end - count, 125)
+    start = os.getpid() % len(bases)
+    for base in [*bases[start:], *bases[:start]]:
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(base, base + count):

@@ -6,6 +6,7 @@
 //! about a batch or a topic: that is the coordinator's part.
 
 mod barriers;
+mod clock_skew;
 mod shared;
 mod start;
 mod stats;

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::barriers::BarrierError;
+use super::clock_skew::ClockSkew;
 use super::submissions::{Meaning, Submissions, SubmitError, Submitted};
 use super::{CoordinationStats, Settings, Status};
 use crate::clock::wall_time_ms;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) stats: Arc<CoordinationStats>,
     /// Appends are queued while this is held: their order is the order of the counters.
     pub(super) submissions: Mutex<Submissions>,
+    clock: ClockSkew,
     /// Wakes the supervisor to open again.
     pub(super) reopen: Notify,
     applied: watch::Sender<LogPosition>,
@@ -47,6 +49,7 @@ impl Shared {
             status: watch::Sender::new(Status::Starting),
             stats: Arc::default(),
             submissions: Mutex::new(Submissions::new()),
+            clock: ClockSkew::default(),
             reopen: Notify::new(),
             applied: watch::Sender::new(LogPosition::NONE),
             appends,
@@ -222,6 +225,9 @@ impl StoreObserver for Shared {
             }
             if answer.proposer.wall_time.saturating_add(CLOCK_TOLERANCE_MS) <= applied.time {
                 self.stats.clock_cut_offs.fetch_add(1, Ordering::Relaxed);
+            }
+            if answer.proposer.proxy == self.settings.proxy {
+                self.clock.look(answer.proposer.wall_time, wall_time_ms(), applied.time);
             }
             self.take_answer(applied.position, answer);
         }

@@ -109,7 +109,9 @@ def kafka_tool(java_class, *arguments, input=None, timeout=120):
 class Proxy:
     """A sidestream process. Restarts keep its directory and its ports."""
 
-    def __init__(self, kafka, store, proxy_id=1, zone="zone-a", settings=None, directory=None):
+    def __init__(self, kafka, store, proxy_id=1, zone="zone-a", settings=None, directory=None,
+                 environment=None):
+        self.environment = {**os.environ, **(environment or {})}
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix=f"sidestream-proxy-{proxy_id}-"))
         ports = free_port_block(110)
         self.port, self.admin_port = ports, ports + 1
@@ -150,7 +152,8 @@ class Proxy:
         config = self.directory / "sidestream.toml"
         config.write_text("\n".join(f"{key} = {json.dumps(value)}" for key, value in self.settings.items()) + "\n")
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([str(BINARY), "run", "--config", str(config)], stdout=log, stderr=log)
+            self.process = subprocess.Popen([str(BINARY), "run", "--config", str(config)], stdout=log, stderr=log,
+                                            env=self.environment)
         if wait:
             self.wait_ready()
 

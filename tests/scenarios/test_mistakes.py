@@ -13,7 +13,7 @@ import threading
 
 import pytest
 
-from harness import BINARY, free_port_block
+from harness import BINARY, Proxy, free_port_block, wait_for
 
 NOBODY = 65534
 """Root may write everywhere, so a scenario about rights runs the command as somebody else."""
@@ -245,3 +245,15 @@ def test_check_tells_of_a_clock_that_is_behind(clients, clock_library):
     done = sidestream("check", "--config", config, env=environment)
     assert done.returncode == 1
     says(done, "fail  clock", "s behind the brokers", "set the clock")
+
+
+@pytest.mark.parametrize("seconds, words", [(600, "ahead of the brokers"), (-600, "behind log time")])
+def test_a_proxy_warns_of_its_own_wrong_clock(kafka1, clock_library, place, seconds, words):
+    environment = {"LD_PRELOAD": str(clock_library), "CLOCK_IS_OFF_BY": str(seconds)}
+    proxy = Proxy(kafka1, place / "store", settings={"metadata.topic": f"__diskless_clock_{abs(seconds + 1)}"},
+                  environment=environment)
+    try:
+        wait_for(lambda: "this host's clock is" in proxy.log.read_text(), 30, "a warning about the clock")
+        assert words in proxy.log.read_text()
+    finally:
+        proxy.stop()

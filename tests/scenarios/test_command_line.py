@@ -1,10 +1,12 @@
 """`sidestream topics`, `inspect` and `check` beside a running proxy."""
 
 import json
+import pathlib
 import subprocess
+import tempfile
 
-from clients import name_for, numbered, values
-from harness import BINARY, wait_for
+from clients import Clients, name_for, numbered, values
+from harness import BINARY, Proxy, wait_for
 
 
 def sidestream(*arguments):
@@ -102,3 +104,56 @@ def test_check_fails_where_upstream_does_not_answer(clients):
 
 def objects(clients):
     return [file for file in clients.proxy.store.rglob("*") if file.is_file()]
+
+
+def test_inspect_log_tells_what_became_of_each_command(clients):
+    topic = clients.topic("diskless", "inspected")
+    clients.produce(topic, numbered(10))
+    config = str(clients.proxy.directory / "sidestream.toml")
+    shown = sidestream("inspect", "log", "--config", config, "--last", "0", "--json")
+    commands = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [c["position"] for c in commands] == list(range(len(commands))), "every record of the log is shown"
+    assert commands[0]["command"] == "Genesis"
+    assert any(c["command"] == "RegisterTopic" and topic in c["details"] for c in commands)
+    assert any(c["command"] == "CommitSegment" and "accepted" in c["outcome"] for c in commands)
+    few = sidestream("inspect", "log", "--config", config, "--last", "3")
+    assert len(few.stdout.splitlines()) == 5, "a heading, three commands, and how far the log was applied"
+    assert "state digest" in few.stdout
+
+
+def test_inspect_state_agrees_with_the_stopped_proxy_s_file(kafka1):
+    with tempfile.TemporaryDirectory(prefix="sidestream-state-") as place:
+        proxy = Proxy(kafka1, pathlib.Path(place) / "store", settings={"metadata.topic": "__diskless_state"})
+        try:
+            own = Clients(proxy)
+            own.produce(own.topic("diskless", "state", partitions=2), numbered(10))
+            running = json.loads(sidestream("inspect", "state", "--json", *admin(own)).stdout)
+            busy = sidestream("inspect", "state", "--file", str(proxy.metadata_store))
+            assert busy.returncode == 1 and "another process has the metadata store open" in busy.stderr
+            assert proxy.terminate() == 0
+            stopped = json.loads(sidestream("inspect", "state", "--file", str(proxy.metadata_store), "--json").stdout)
+            assert stopped["invariants"] == "hold"
+            for key in ["log_id", "topics", "partitions", "records"]:
+                assert stopped[key] == running[key], key
+            assert (stopped["records"], stopped["topics"]) == (10, 1)
+        finally:
+            proxy.stop()
+
+
+def test_bench_measures_what_it_produced_and_reads_it_back(clients, kind):
+    topic = name_for(kind, "bench")
+    common = ["--bootstrap", clients.bootstrap, "--topic", topic, "--json"]
+    produced = json.loads(sidestream("bench", "produce", *common, "--create", "3", "--records", "2000").stdout)
+    assert (produced["records"], produced["bytes"], produced["failed"]) == (2000, 2000 * 1024, 0)
+    assert produced["ack_ms"]["p50"] > 0
+    consumed = json.loads(sidestream("bench", "consume", *common).stdout)
+    assert (consumed["records"], consumed["bytes"]) == (2000, 2000 * 1024)
+    both = json.loads(sidestream("bench", "e2e", *common, "--rate", "100", "--for", "2s").stdout)
+    assert (both["records"], both["failed"]) == (200, 0)
+    assert both["ack_ms"]["p50"] > 0 and both["e2e_ms"]["p50"] > 0
+
+
+def test_bench_says_what_is_missing(clients):
+    done = sidestream("bench", "consume", "--bootstrap", clients.bootstrap, "--topic", "nowhere")
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr and "--create" in done.stderr

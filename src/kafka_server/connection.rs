@@ -35,6 +35,10 @@ const LONGEST_HEADER: usize = 40 * 1024;
 const LOOKED_AT: usize = 64 * 1024;
 /// Requests up to this size are held without asking for memory.
 const SMALL_FRAME: usize = 64 * 1024;
+/// What a byte of a request can become when it is decoded: an empty string in an array, for one.
+const DECODED_PER_BYTE: usize = 36;
+/// Requests up to this size are decoded without asking for memory.
+const UNCHARGED: usize = 1024;
 /// Room for this much of a large frame is asked for at once.
 const LARGEST_PART: usize = 4 * 1024 * 1024;
 /// A frame that was begun must be complete within this time.
@@ -256,11 +260,15 @@ impl Connection {
             self.session.answers.at_most(0).await;
         }
         let total = 4 + length;
-        let (frame, memory) = if total <= SMALL_FRAME {
+        let (frame, mut memory) = if total <= SMALL_FRAME {
             (timely(async { Ok(self.client.take(total).await?) }).await?, Reserved::default())
         } else {
             self.collect(total, None).await?
         };
+        // Records stay as they came; all else is decoded, which can take many times the room.
+        if total > UNCHARGED && !matches!(header.api_key, api_versions::PRODUCE | api_versions::FETCH) {
+            self.session.proxy.request_memory.grow(&mut memory, total * DECODED_PER_BYTE).await;
+        }
         self.answer(header, frame, memory).await
     }
 

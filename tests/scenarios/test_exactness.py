@@ -15,7 +15,7 @@ import pytest
 from kafka.protocol.admin import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kafka.protocol.consumer import (FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
                                      OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -29,7 +29,7 @@ OFFSET_VERSIONS = range(1, 11)
 RESPONSES = {request: response for request, response in [
     (FetchRequest, FetchResponse), (ListOffsetsRequest, ListOffsetsResponse), (MetadataRequest, MetadataResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse), (ProduceRequest, ProduceResponse),
-    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)]}
+    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse), (ApiVersionsRequest, ApiVersionsResponse)]}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -508,15 +508,15 @@ def test_a_classic_topic_is_read_from_the_replica_of_the_zone(proxy3, kafka3):
     assert away, "six partitions have more than one leader"
     write(direct, batch([b"a"]), away[0])
 
-    def preferred():
+    def preferred(library, **rack):
         with topic.leader(away[0]) as wire:
-            response = wire.call(fetch_request([(topic, away[0], 0)], 12), 12)
-        return response.responses[0].partitions[0].preferred_read_replica == near
+            wire.call(ApiVersionsRequest(client_software_name=library, client_software_version="1"), 3)
+            response = wire.call(fetch_request([(topic, away[0], 0)], 12, **rack), 12)
+        return response.responses[0].partitions[0].preferred_read_replica
 
-    wait_for(preferred, 30, "the leader to know that its follower keeps up")
-    with topic.leader(away[0]) as wire:
-        response = wire.call(fetch_request([(topic, away[0], 0)], 12, rack_id="zone-of-the-client"), 12)
-        assert response.responses[0].partitions[0].preferred_read_replica == -1, "a rack that the client names stays"
+    wait_for(lambda: preferred("apache-kafka-java") == near, 30, "the leader to know that its follower keeps up")
+    assert preferred("apache-kafka-java", rack_id="zone-of-the-client") == -1, "a rack that the client names stays"
+    assert preferred("a-library-that-may-not-look-there") == -1, "it would get no record"
 
 
 def test_topics_of_both_kinds_are_described_page_by_page(both):

@@ -60,8 +60,8 @@ pub(super) struct Session {
     pub(super) authenticated: bool,
     /// Upstream has accepted the client's latest SASL token.
     pub(super) token_accepted: bool,
-    /// The client has told its library's name (KIP-511).
-    pub(super) names_its_software: bool,
+    /// The client has named a library that reads from the replica that an answer to Fetch names (KIP-392).
+    pub(super) looks_at_named_replicas: bool,
     upstreams: mpsc::Sender<FrameReader>,
     upstream: Option<WriteHalf>,
     next_call: i32,
@@ -83,7 +83,7 @@ impl Session {
             grants,
             authenticated,
             token_accepted: false,
-            names_its_software: false,
+            looks_at_named_replicas: false,
             upstreams,
             upstream: None,
             next_call: 0,

@@ -22,10 +22,22 @@ pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<
         return Ok(Reply::Now(Answer::Frame(vec![frame])));
     }
     let asked: ApiVersionsRequest = request.decode()?;
-    session.names_its_software = !asked.client_software_name.is_empty();
+    session.looks_at_named_replicas =
+        looks_at_named_replicas(&asked.client_software_name, &asked.client_software_version);
     let offered = api_versions::intersect(&session.proxy.offered.load());
     let response = api_versions::answer(&offered, request.version());
     request.answer::<ApiVersionsRequest>(&response)
+}
+
+/// The client's library, by the name that it gives (KIP-511), reads from the replica that a broker names in an answer to
+/// Fetch (KIP-392), also where its user has set no rack; and did so in every version that gave this name.
+///
+/// A library that does not would ask the leader for ever and get no record. So a name is listed only when that is known:
+/// `platformatic-kafka` looks in version 2 and not in version 1, and aiokafka (which gives no name) only with a rack set.
+fn looks_at_named_replicas(name: &str, version: &str) -> bool {
+    const LISTED: [&str; 4] = ["apache-kafka-java", "librdkafka", "kgo", "sarama"];
+    // What is made of librdkafka gives a name of its own and says so in its version.
+    LISTED.contains(&name) || version.contains("librdkafka")
 }
 
 /// Groups live on the brokers of upstream, each of which is asked as well.
@@ -75,4 +87,28 @@ fn log_dirs_topic(topic: &Topic, partitions: Option<&[i32]>) -> DescribeLogDirsT
     DescribeLogDirsTopic::default()
         .with_name(TopicName::from(StrBytes::from_string(topic.name.clone())))
         .with_partitions(partitions.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_libraries_that_are_known_to_look_at_named_replicas_are_taken_for_such() {
+        let cases = [
+            ("apache-kafka-java", "4.3.1", true),
+            ("librdkafka", "2.16.1", true),
+            ("confluent-kafka-python", "2.16.1-librdkafka-2.16.1", true),
+            ("kgo", "v1.22.3", true),
+            ("sarama", "v1.61.1", true),
+            ("platformatic-kafka", "1.11.0", false),
+            ("platformatic-kafka", "2.12.1", false),
+            ("kafka-python", "3.0.12", false),
+            ("unknown", "1", false),
+            ("", "", false),
+        ];
+        for (name, version, looks) in cases {
+            assert_eq!(looks_at_named_replicas(name, version), looks, "{name} {version}");
+        }
+    }
 }

@@ -44,16 +44,15 @@ fn is_withheld(session: &Session, topics: &Topics, topic: &TopicRef) -> bool {
 /// replica can answer it (KIP-392). One that names a diskless partition came on old metadata.
 ///
 /// Kafka answers a Fetch with a rack by naming another replica, without records. A client that had asked for no such
-/// thing may not look there, asks the leader again, and never gets a record (aiokafka 0.14 does that). So our zone goes
-/// only to clients that name their software, which came with the same Kafka 2.4 as the other replicas did: all of those
-/// that were tried follow.
+/// thing may not look there, asks the leader again, and never gets a record. So our zone goes only to libraries that are
+/// known to look.
 fn pass_or_redirect(session: &Session, request: &Incoming, asked: &FetchRequest) -> Reply {
     let topics = session.proxy.coordination.view().topics();
     if asked.topics.iter().any(|t| is_withheld(session, &topics, &t.topic)) {
         let response = refuse_all(asked, ErrorCode::NotLeaderOrFollower);
         return Reply::Now(Answer::Frame(response.encode(request.header.correlation_id, request.version())));
     }
-    if session.proxy.config.listener.fetch_rack && session.names_its_software {
+    if session.proxy.config.listener.fetch_rack && session.looks_at_named_replicas {
         let zone = &session.proxy.config.proxy.zone;
         if let Some(body) = asked.with_rack(&request.body(), request.version(), zone) {
             return Reply::Forward(reframe(&request.frame[..request.header.body_start], &body));

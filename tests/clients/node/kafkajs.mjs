@@ -1,7 +1,7 @@
 // Driver of kafkajs.
 
 import zlib from 'node:zlib'
-import { bootstrap, findIn, fromBytes, Inbox, load, Missing, serve, toBytes } from './lines.mjs'
+import { bootstrap, findIn, fromBytes, Inbox, load, Missing, serve, toBytes, versionOf } from './lines.mjs'
 
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = load('kafkajs')
 const snappy = load('kafkajs-snappy')
@@ -33,7 +33,7 @@ class Client {
   }
 
   hello () {
-    return { version: load('kafkajs/package.json').version }
+    return { version: versionOf('kafkajs') }
   }
 
   async produce ({ topic, partition, records, codec = 'none', idempotent = true }) {

@@ -4,12 +4,16 @@
 //
 // A command names an operation, which is a method of the client; what a client has no method for is answered as missing.
 
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 
 /** Loads packages from where they were installed, which is not beside the drivers. */
 export const load = createRequire(process.argv[2] + '/')
 export const bootstrap = process.argv[3]
+
+/** Read as a file, since not every package lets its package.json be loaded. */
+export const versionOf = name => JSON.parse(readFileSync(`${process.argv[2]}/node_modules/${name}/package.json`)).version
 
 export class Missing extends Error {}
 

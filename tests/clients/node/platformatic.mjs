@@ -1,6 +1,6 @@
 // Driver of @platformatic/kafka.
 
-import { bootstrap, findIn, fromBytes, Inbox, load, Missing, serve, toBytes } from './lines.mjs'
+import { bootstrap, findIn, fromBytes, Inbox, load, Missing, serve, toBytes, versionOf } from './lines.mjs'
 
 const { Admin, Consumer, Producer, ConfigResourceTypes, IncrementalAlterConfigOperationTypes } = load('@platformatic/kafka')
 
@@ -13,7 +13,7 @@ class Client {
   }
 
   hello () {
-    return { version: load('@platformatic/kafka/package.json').version }
+    return { version: versionOf('@platformatic/kafka') }
   }
 
   async produce ({ topic, partition, records, codec = 'none', idempotent = true }) {

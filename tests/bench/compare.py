@@ -197,7 +197,7 @@ def java_produce(proxy, topic, records):
     output = kafka_tool(
         "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records), "--record-size",
         "1024", "--throughput", "-1", "--bootstrap-server", proxy.bootstrap, "--command-property", "batch.size=1000000",
-        "--command-property", "linger.ms=5", "--command-property", "buffer.memory=134217728", timeout=600)
+        "linger.ms=5", "buffer.memory=134217728", timeout=600)
     # With the start of the JVM's compiler in it, as that of any short run.
     return float(re.search(r"\(([\d.]+) MB/sec\)", output.strip().splitlines()[-1]).group(1))
 

@@ -10,10 +10,14 @@ from clients import KINDS, Clients
 from harness import Kafka, Proxy
 
 
+# Brokers that live for minutes spend more on the second compiler than it saves them.
+QUICK = "-XX:TieredStopAtLevel=1"
+
+
 @pytest.fixture(scope="session")
 def kafka3():
     """A cluster of three brokers with a rack each: zone-a, zone-b, zone-c."""
-    cluster = Kafka(3)
+    cluster = Kafka(3, jvm=QUICK)
     yield cluster
     cluster.stop()
 
@@ -21,7 +25,7 @@ def kafka3():
 @pytest.fixture(scope="session")
 def kafka1():
     """A cluster of one broker."""
-    cluster = Kafka(1)
+    cluster = Kafka(1, jvm=QUICK)
     yield cluster
     cluster.stop()
 

@@ -61,24 +61,25 @@ def free_port_block(count):
 class Kafka:
     """A real cluster of one or three brokers. `tests/kafka/cluster` does the work."""
 
-    def __init__(self, brokers, extra=""):
+    def __init__(self, brokers, extra="", jvm=""):
         self.brokers = brokers
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sidestream-kafka-"))
         self.base_port = free_port_block(110)
-        self.environment = {**os.environ, "BASE_PORT": str(self.base_port), "KAFKA_LIBS": str(CACHE / "kafka-libs")}
+        self.environment = {**os.environ, "BASE_PORT": str(self.base_port), "KAFKA_LIBS": str(CACHE / "kafka-libs"),
+                            "KAFKA_JVM": jvm}
         if extra:
             file = self.directory / "extra.properties"
             file.write_text(extra)
             self.environment["KAFKA_EXTRA"] = str(file)
         try:
             self._run("start", str(self.directory), str(brokers))
-        except Exception:
+        except BaseException:  # also when somebody interrupts
             # Nobody holds this object yet, so nobody else can end what was started.
             self.stop()
             raise
 
     def _run(self, *arguments):
-        subprocess.run([str(CLUSTER), *arguments], env=self.environment, check=True, timeout=180,
+        subprocess.run([str(CLUSTER), *arguments], env=self.environment, check=True, timeout=600,
                        stdout=subprocess.DEVNULL)
 
     @property
@@ -135,7 +136,7 @@ class Proxy:
         self.process = None
         try:
             self.start()
-        except Exception:
+        except BaseException:  # also when somebody interrupts
             # Nobody holds this object yet, so nobody else can end what was started. The log is in the error.
             self.stop()
             raise

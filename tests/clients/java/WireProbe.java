@@ -46,6 +46,7 @@ import org.apache.kafka.common.requests.ResponseHeader;
 public final class WireProbe {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int ANSWER_MILLIS = 20_000;
+    private static final short UNSUPPORTED_VERSION = 35;
     private static final String CLIENT_ID = "probe";
 
     private final Map<String, Socket> connections = new HashMap<>();
@@ -143,7 +144,7 @@ public final class WireProbe {
     private static JsonNode decode(ApiMessageType type, short version, ByteBuffer frame) throws Exception {
         ResponseHeader.parse(frame, type.responseHeaderVersion(version));
         ApiMessage message = type.newResponse();
-        boolean isRefused = type == ApiMessageType.API_VERSIONS && frame.getShort(frame.position()) != 0;
+        boolean isRefused = type == ApiMessageType.API_VERSIONS && frame.getShort(frame.position()) == UNSUPPORTED_VERSION;
         short layout = isRefused ? 0 : version;
         message.read(new ByteBufferAccessor(frame), layout);
         if (frame.hasRemaining()) {
@@ -163,9 +164,9 @@ public final class WireProbe {
     /** Sets the fields of a message that its version has. */
     private static void fill(Object message, JsonNode fields, Schema schema) throws Exception {
         for (Map.Entry<String, JsonNode> field : fields.properties()) {
-            Method setter = setter(message, field.getKey());
             org.apache.kafka.common.protocol.types.Type type = find(schema, field.getKey());
             if (type != null) {
+                Method setter = setter(message, field.getKey());
                 setter.invoke(message, value(field.getValue(), setter.getGenericParameterTypes()[0], type));
             }
         }

@@ -5,10 +5,10 @@ It may set things up first, with names of its own (`side.fresh`), so that each v
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 
-from differential import NO_ID, now
+from differential import now
+from harness import wait_for
 
 # On which sides a case is asked. Kafka itself always is.
 PLAIN = ("bootstrap", "mapped")  # names no topic
@@ -16,8 +16,9 @@ ANY = ("bootstrap", "mapped", "diskless")  # any broker may be asked
 LEADER = ("mapped", "diskless")  # asked of the leader: a mapped listener, or the virtual broker
 
 FIRST_TIMESTAMP = now() - 3_600_000
+NONE, POLICY_VIOLATION = 0, 44
 UNKNOWN_ID = "0bJ3VbNRRAaFWwBkb0ZQAw"
-BOOKS, READERS, WRITERS = "books", "readers", "writers"
+BOOKS, READERS = "books", "readers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +27,18 @@ class Case:
     name: str
     sides: tuple
     request: Callable
-    # Asked of the leader of the topic, which is not the address of the side where that is the bootstrap.
-    versions: Callable = lambda version: True
+    versions: Callable
+    # Only the first and the last version: it makes topics or groups, and the first case of its key has all versions.
+    ends: bool
+    # The answer lists all there is, so it is cut to what every side has.
+    lists: bool
 
 
 CASES = []
 
 
-def case(api, name, sides, request, versions=lambda version: True):
-    CASES.append(Case(api, name, sides, request, versions))
+def case(api, name, sides, request, versions=lambda version: True, ends=False, lists=False):
+    CASES.append(Case(api, name, sides, request, versions, ends, lists))
 
 
 # --- set-up that requests share
@@ -79,8 +83,8 @@ def join(side):
     synced = {"groupId": group, "generationId": joined["generationId"], "memberId": member,
               "assignments": [{"memberId": member, "assignment": "all"}]}
     side.call(14, 3, synced)
-    return {"groupId": group, "memberId": member, "generationId": joined["generationId"],
-            "generationIdOrMemberEpoch": joined["generationId"]}
+    generation = joined["generationId"]
+    return {"groupId": group, "memberId": member, "generationId": generation, "generationIdOrMemberEpoch": generation}
 
 
 def offsets(side, name, partition=0, offset=3):
@@ -117,15 +121,15 @@ def produce(records, topic=books, partition=0, **fields):
 
 
 case(0, "idempotent", LEADER, produce(batch, own_topic))
-case(0, "acks of one", LEADER, produce(batch, own_topic, acks=1))
-case(0, "a repeated batch", LEADER, lambda side: _repeated(side))
-case(0, "out of sequence", LEADER, lambda side: _out_of_sequence(side))
+case(0, "acks of one", LEADER, produce(batch, own_topic, acks=1), ends=True)
+case(0, "a repeated batch", LEADER, lambda side: _repeated(side), ends=True)
+case(0, "out of sequence", LEADER, lambda side: _out_of_sequence(side), ends=True)
 case(0, "unknown topic", LEADER, produce(batch, missing))
 case(0, "unknown partition", LEADER, produce(batch, partition=7))
-case(0, "acks of two", LEADER, produce(batch, own_topic, acks=2))
-case(0, "not idempotent", LEADER, produce(lambda side: {"values": ["a"], "timestamp": FIRST_TIMESTAMP}, own_topic))
-case(0, "of a transaction", LEADER, lambda side: _in_transaction(side))
-case(0, "two partitions, one unknown", LEADER, lambda side: _two_partitions(side))
+case(0, "acks of two", LEADER, produce(batch, own_topic, acks=2), ends=True)
+case(0, "not idempotent", LEADER, produce(lambda side: {"values": ["a"], "timestamp": FIRST_TIMESTAMP}, own_topic), ends=True)
+case(0, "of a transaction", LEADER, lambda side: _in_transaction(side), ends=True)
+case(0, "two partitions, one unknown", LEADER, lambda side: _two_partitions(side), ends=True)
 
 
 def _repeated(side):
@@ -143,10 +147,15 @@ def _out_of_sequence(side):
 
 def _in_transaction(side):
     transaction, topic = own_transaction(side), own_topic(side)
-    side.probe(side.address, 24, 3, {"v3AndBelowTransactionalId": transaction["transactionalId"],
-                                     "v3AndBelowProducerId": transaction["producerId"],
-                                     "v3AndBelowProducerEpoch": transaction["producerEpoch"],
-                                     "v3AndBelowTopics": [{"name": topic, "partitions": [0]}]})
+    added = {"v3AndBelowTransactionalId": transaction["transactionalId"], "v3AndBelowProducerId": transaction["producerId"],
+             "v3AndBelowProducerEpoch": transaction["producerEpoch"],
+             "v3AndBelowTopics": [{"name": topic, "partitions": [0]}]}
+
+    def is_settled():
+        result = side.call(24, 3, added)["resultsByTopicV3AndBelow"][0]["resultsByPartition"][0]
+        return result["partitionErrorCode"] in (NONE, POLICY_VIOLATION)
+
+    wait_for(is_settled, 30, "a partition in a transaction")
     return produce(lambda s: batch(s, producer=transaction["producerId"], epoch=transaction["producerEpoch"],
                                    transactional=True), lambda _: topic,
                    transactionalId=transaction["transactionalId"])(side)
@@ -236,8 +245,8 @@ def _filled(side):
 
 
 case(21, "the first record", LEADER, delete_records(1, _filled))
-case(21, "all", LEADER, delete_records(-1, _filled))
-case(21, "beyond the end", LEADER, delete_records(99, _filled))
+case(21, "all", LEADER, delete_records(-1, _filled), ends=True)
+case(21, "beyond the end", LEADER, delete_records(99, _filled), ends=True)
 case(21, "unknown topic", LEADER, delete_records(0, missing))
 case(21, "unknown partition", LEADER, delete_records(0, books, 7))
 
@@ -254,8 +263,8 @@ case(61, "unknown partition", LEADER, producers(books, 7))
 # --- brokers and topics
 
 case(3, "one topic", ANY, lambda side: {"topics": [{"name": books(side)}]})
-case(3, "all topics", ANY, lambda side: {"topics": None}, lambda version: version > 0)
-case(3, "all topics as version 0 asks", ANY, lambda side: {"topics": []}, lambda version: version == 0)
+case(3, "all topics", ANY, lambda side: {"topics": None}, lambda version: version > 0, lists=True)
+case(3, "all topics as version 0 asks", ANY, lambda side: {"topics": []}, lambda version: version == 0, lists=True)
 case(3, "no topics", PLAIN, lambda side: {"topics": []}, lambda version: version > 0)
 case(3, "a topic by id", ANY, lambda side: {"topics": [{"topicId": books_id(side), "name": None}]},
      lambda version: version >= 12)
@@ -265,7 +274,7 @@ case(3, "unknown topic", ANY, lambda side: {"topics": [{"name": missing(side)}],
      lambda version: version >= 4)
 case(3, "an invalid name", PLAIN, lambda side: {"topics": [{"name": "a b"}], "allowAutoTopicCreation": False})
 case(3, "a topic that is created by that", ANY,
-     lambda side: {"topics": [{"name": side.topic_named(side.fresh("auto"))}], "allowAutoTopicCreation": True})
+     lambda side: {"topics": [{"name": side.topic_named(side.fresh("auto"))}], "allowAutoTopicCreation": True}, ends=True)
 case(3, "rights", ANY, lambda side: {"topics": [{"name": books(side)}], "includeTopicAuthorizedOperations": True,
                                      "includeClusterAuthorizedOperations": True}, lambda version: 8 <= version <= 10)
 case(3, "rights on a topic", ANY, lambda side: {"topics": [{"name": books(side)}],
@@ -294,28 +303,20 @@ def create(name=lambda side: side.topic_named(side.fresh("new")), validate=False
 
 
 case(19, "a topic", ANY, create())
-case(19, "a topic with defaults", ANY, create(numPartitions=-1, replicationFactor=-1), lambda version: version >= 4)
-case(19, "a topic with settings", ANY, create(configs=[{"name": "retention.ms", "value": "60000"}]))
-case(19, "a trial", ANY, create(validate=True))
-case(19, "a topic that exists", ANY, create(books))
-case(19, "a trial of a topic that exists", ANY, create(books, validate=True))
-case(19, "an invalid name", PLAIN, create(lambda side: "a b"))
-case(19, "no partitions", ANY, create(numPartitions=0))
-case(19, "too many replicas", ANY, create(replicationFactor=9))
+case(19, "a topic with defaults", ANY, create(numPartitions=-1, replicationFactor=-1), lambda version: version >= 4, ends=True)
+case(19, "a topic with settings", ANY, create(configs=[{"name": "retention.ms", "value": "60000"}]), ends=True)
+case(19, "a trial", ANY, create(validate=True), ends=True)
+case(19, "a topic that exists", ANY, create(books), ends=True)
+case(19, "a trial of a topic that exists", ANY, create(books, validate=True), ends=True)
+case(19, "an invalid name", PLAIN, create(lambda side: "a b"), ends=True)
+case(19, "no partitions", ANY, create(numPartitions=0), ends=True)
+case(19, "too many replicas", ANY, create(replicationFactor=9), ends=True)
 case(19, "replicas by hand", ANY, create(numPartitions=-1, replicationFactor=-1, assignments=[
-    {"partitionIndex": 0, "brokerIds": [1]}]))
+    {"partitionIndex": 0, "brokerIds": [1]}]), ends=True)
 case(19, "replicas by hand on no broker", ANY, create(numPartitions=-1, replicationFactor=-1, assignments=[
-    {"partitionIndex": 0, "brokerIds": [77]}]))
-case(19, "an unknown setting", ANY, create(configs=[{"name": "no.such", "value": "1"}]))
-case(19, "an invalid setting", ANY, create(configs=[{"name": "retention.ms", "value": "soon"}]))
-case(19, "a topic named twice", ANY, lambda side: _twice(side))
-
-
-def _twice(side):
-    request = create()(side)
-    request["topics"].append({**request["topics"][0], "numPartitions": 3})
-    # The probe's collection takes only different elements, as Kafka's own clients do.
-    return request
+    {"partitionIndex": 0, "brokerIds": [77]}]), ends=True)
+case(19, "an unknown setting", ANY, create(configs=[{"name": "no.such", "value": "1"}]), ends=True)
+case(19, "an invalid setting", ANY, create(configs=[{"name": "retention.ms", "value": "soon"}]), ends=True)
 
 
 def delete(name):
@@ -327,7 +328,7 @@ def delete(name):
 
 case(20, "a topic", ANY, delete(own_topic))
 case(20, "a topic by id", ANY, lambda side: {"timeoutMs": 10000, "topics": [
-    {"name": None, "topicId": side.id_of(own_topic(side))}]}, lambda version: version >= 6)
+    {"name": None, "topicId": side.id_of(own_topic(side))}]}, lambda version: version >= 6, ends=True)
 case(20, "unknown topic", ANY, delete(missing))
 case(20, "unknown id", ANY, lambda side: {"timeoutMs": 10000, "topics": [{"name": None, "topicId": UNKNOWN_ID}]},
      lambda version: version >= 6)
@@ -339,10 +340,10 @@ def grow(count, name=own_topic, **fields):
 
 
 case(37, "two more", ANY, grow(3))
-case(37, "a trial", ANY, grow(3, validateOnly=True))
-case(37, "fewer", ANY, grow(1, books))
-case(37, "as many", ANY, grow(2, books))
-case(37, "unknown topic", ANY, grow(3, missing))
+case(37, "a trial", ANY, grow(3, validateOnly=True), ends=True)
+case(37, "fewer", ANY, grow(1, books), ends=True)
+case(37, "as many", ANY, grow(2, books), ends=True)
+case(37, "unknown topic", ANY, grow(3, missing), ends=True)
 
 # --- settings
 
@@ -371,33 +372,33 @@ def alter(kind, name, entries):
 
 SETTING = [{"name": "retention.ms", "value": "60000"}]
 case(33, "a topic", ANY, alter(2, own_topic, SETTING))
-case(33, "unknown topic", ANY, alter(2, missing, SETTING))
-case(33, "an unknown setting", ANY, alter(2, own_topic, [{"name": "no.such", "value": "1"}]))
-case(33, "an invalid setting", ANY, alter(2, own_topic, [{"name": "retention.ms", "value": "soon"}]))
-case(33, "unknown broker", PLAIN, alter(4, lambda side: "77", []))
+case(33, "unknown topic", ANY, alter(2, missing, SETTING), ends=True)
+case(33, "an unknown setting", ANY, alter(2, own_topic, [{"name": "no.such", "value": "1"}]), ends=True)
+case(33, "an invalid setting", ANY, alter(2, own_topic, [{"name": "retention.ms", "value": "soon"}]), ends=True)
+case(33, "unknown broker", PLAIN, alter(4, lambda side: "77", []), ends=True)
 case(44, "a topic", ANY, alter(2, own_topic, SETTING))
 case(44, "a setting removed", ANY, alter(2, own_topic, [
-    {"name": "retention.ms", "configOperation": 1, "value": None}]))
+    {"name": "retention.ms", "configOperation": 1, "value": None}]), ends=True)
 case(44, "appended to what is no list", ANY, alter(2, own_topic, [
-    {"name": "retention.ms", "configOperation": 2, "value": "1"}]))
+    {"name": "retention.ms", "configOperation": 2, "value": "1"}]), ends=True)
 case(44, "an operation that there is not", ANY, alter(2, own_topic, [
-    {"name": "retention.ms", "configOperation": 9, "value": "1"}]))
-case(44, "unknown topic", ANY, alter(2, missing, SETTING))
-case(44, "an unknown setting", ANY, alter(2, own_topic, [{"name": "no.such", "value": "1"}]))
-case(44, "an invalid setting", ANY, alter(2, own_topic, [{"name": "retention.ms", "value": "soon"}]))
-case(44, "unknown broker", PLAIN, alter(4, lambda side: "77", SETTING))
-case(44, "a kind that there is not", PLAIN, alter(99, lambda side: "a", SETTING))
-case(74, "of all kinds", PLAIN, lambda side: {"resourceTypes": []})
+    {"name": "retention.ms", "configOperation": 9, "value": "1"}]), ends=True)
+case(44, "unknown topic", ANY, alter(2, missing, SETTING), ends=True)
+case(44, "an unknown setting", ANY, alter(2, own_topic, [{"name": "no.such", "value": "1"}]), ends=True)
+case(44, "an invalid setting", ANY, alter(2, own_topic, [{"name": "retention.ms", "value": "soon"}]), ends=True)
+case(44, "unknown broker", PLAIN, alter(4, lambda side: "77", SETTING), ends=True)
+case(44, "a kind that there is not", PLAIN, alter(99, lambda side: "a", SETTING), ends=True)
+case(74, "of all kinds", PLAIN, lambda side: {"resourceTypes": []}, lists=True)
 case(74, "of brokers", PLAIN, lambda side: {"resourceTypes": [4]}, lambda version: version >= 1)
 case(74, "of a kind that there is not", PLAIN, lambda side: {"resourceTypes": [99]}, lambda version: version >= 1)
 
 # --- groups
 
 case(8, "of no member", ANY, lambda side: commit(side, own_group(side)))
-case(8, "of a member", ANY, lambda side: {**commit(side, "", "", -1), **join(side)})
-case(8, "of an unknown member", ANY, lambda side: commit(side, own_group(side), "who", 3))
-case(8, "unknown topic", ANY, lambda side: commit(side, own_group(side), topic=missing(side)))
-case(8, "unknown partition", ANY, lambda side: commit(side, own_group(side), partition=7))
+case(8, "of a member", ANY, lambda side: {**commit(side, "", "", -1), **join(side)}, ends=True)
+case(8, "of an unknown member", ANY, lambda side: commit(side, own_group(side), "who", 3), ends=True)
+case(8, "unknown topic", ANY, lambda side: commit(side, own_group(side), topic=missing(side)), ends=True)
+case(8, "unknown partition", ANY, lambda side: commit(side, own_group(side), partition=7), ends=True)
 
 
 def committed(group, topics):
@@ -422,10 +423,10 @@ case(9, "of all topics", ANY, committed(readers, lambda side: None), lambda vers
 case(9, "of an unknown topic", ANY, committed(readers, lambda side: [missing(side)]))
 case(9, "of an unknown group", ANY, committed(no_group, lambda side: [books(side)]))
 case(11, "the first", PLAIN, lambda side: joining(own_group(side)))
-case(11, "with an unknown member", PLAIN, lambda side: joining(own_group(side), "who"))
+case(11, "with an unknown member", PLAIN, lambda side: joining(own_group(side), "who"), ends=True)
 case(11, "with no group", PLAIN, lambda side: joining(""))
-case(11, "with a session too short", PLAIN, lambda side: {**joining(own_group(side)), "sessionTimeoutMs": 1})
-case(11, "with nothing in common", PLAIN, lambda side: {**joining(join(side)["groupId"]), "protocolType": "connect"})
+case(11, "with a session too short", PLAIN, lambda side: {**joining(own_group(side)), "sessionTimeoutMs": 1}, ends=True)
+case(11, "with nothing in common", PLAIN, lambda side: {**joining(join(side)["groupId"]), "protocolType": "connect"}, ends=True)
 case(12, "of a member", PLAIN, join)
 case(12, "of an unknown group", PLAIN, lambda side: {"groupId": no_group(side), "generationId": 1, "memberId": "who"})
 case(13, "a member", PLAIN, lambda side: _leaving(join(side)))
@@ -436,10 +437,14 @@ case(15, "a group with a member", PLAIN, lambda side: {"groups": [join(side)["gr
                                                        "includeAuthorizedOperations": True})
 case(15, "a group without", PLAIN, lambda side: {"groups": [readers(side)]})
 case(15, "unknown group", PLAIN, lambda side: {"groups": [no_group(side)]})
-case(16, "all", PLAIN, lambda side: {})
-case(16, "those that are empty", PLAIN, lambda side: {"statesFilter": ["Empty"]}, lambda version: version >= 4)
+case(16, "all", PLAIN, lambda side: {}, lists=True)
+case(16, "those that are empty", PLAIN, lambda side: {"statesFilter": ["Empty"]}, lambda version: version >= 4, lists=True)
+case(16, "those in an unknown state", PLAIN, lambda side: {"statesFilter": ["None such"]},
+     lambda version: version >= 4, lists=True)
+case(16, "those of an unknown type", PLAIN, lambda side: {"typesFilter": ["None such"]}, lambda version: version >= 5,
+     lists=True)
 case(42, "an empty group", PLAIN, lambda side: _deleting(side))
-case(42, "a group with a member", PLAIN, lambda side: {"groupsNames": [join(side)["groupId"]]})
+case(42, "a group with a member", PLAIN, lambda side: {"groupsNames": [join(side)["groupId"]]}, ends=True)
 case(42, "unknown group", PLAIN, lambda side: {"groupsNames": [no_group(side)]})
 case(47, "of a topic", ANY, lambda side: _deleting_offsets(side))
 case(47, "of an unknown group", ANY, lambda side: {"groupId": no_group(side), "topics": [
@@ -477,12 +482,12 @@ def consumers(side):
 case(68, "the first", ANY, lambda side: consuming(side, own_group(side)))
 case(68, "the first, with a pattern", ANY, lambda side: consuming(
     side, own_group(side), subscribedTopicRegex=f"{side.prefix}{BOOKS}[.]zz{side.mark}", subscribedTopicNames=None),
-    lambda version: version >= 1)
+    lambda version: version >= 1, ends=True)
 case(68, "the first, with a pattern that is none", PLAIN, lambda side: consuming(
-    side, own_group(side), subscribedTopicRegex="(", subscribedTopicNames=None), lambda version: version >= 1)
-case(68, "of an unknown member", ANY, lambda side: consuming(side, consumers(side), "m-1", 4))
-case(68, "with an unknown assignor", ANY, lambda side: consuming(side, own_group(side), serverAssignor="none"))
-case(68, "with no group", PLAIN, lambda side: consuming(side, ""))
+    side, own_group(side), subscribedTopicRegex="(", subscribedTopicNames=None), lambda version: version >= 1, ends=True)
+case(68, "of an unknown member", ANY, lambda side: consuming(side, consumers(side), "m-1", 4), ends=True)
+case(68, "with an unknown assignor", ANY, lambda side: consuming(side, own_group(side), serverAssignor="none"), ends=True)
+case(68, "with no group", PLAIN, lambda side: consuming(side, ""), ends=True)
 case(69, "a group", ANY, lambda side: {"groupIds": [consumers(side)], "includeAuthorizedOperations": True})
 case(69, "unknown group", PLAIN, lambda side: {"groupIds": [no_group(side)]})
 
@@ -501,7 +506,7 @@ def streams(side):
 
 
 case(88, "the first", ANY, lambda side: streaming(side, own_group(side)))
-case(88, "of an unknown member", ANY, lambda side: streaming(side, own_group(side), 4))
+case(88, "of an unknown member", ANY, lambda side: streaming(side, own_group(side), 4), ends=True)
 case(89, "a group", ANY, lambda side: {"groupIds": [streams(side)], "includeAuthorizedOperations": True})
 case(89, "unknown group", PLAIN, lambda side: {"groupIds": [no_group(side)]})
 
@@ -509,29 +514,30 @@ case(89, "unknown group", PLAIN, lambda side: {"groupIds": [no_group(side)]})
 
 case(22, "without a transaction", PLAIN, lambda side: {"transactionalId": None, "transactionTimeoutMs": 60000})
 case(22, "of a transaction", PLAIN, lambda side: {"transactionalId": side.named(side.fresh("txn")),
-                                                  "transactionTimeoutMs": 60000})
+                                                  "transactionTimeoutMs": 60000}, ends=True)
 case(22, "with too long a timeout", PLAIN, lambda side: {"transactionalId": side.named(side.fresh("txn")),
-                                                         "transactionTimeoutMs": 2_000_000_000})
+                                                         "transactionTimeoutMs": 2_000_000_000}, ends=True)
 case(22, "with an empty name", PLAIN, lambda side: {"transactionalId": "", "transactionTimeoutMs": 60000})
 case(24, "a partition", ANY, lambda side: adding(side, books(side)))
-case(24, "unknown topic", ANY, lambda side: adding(side, missing(side)))
-case(24, "two partitions, one unknown", ANY, lambda side: adding(side, books(side), (0, 7)))
-case(24, "with an unknown producer", ANY, lambda side: {**adding(side, books(side)), "v3AndBelowProducerId": 1})
+case(24, "unknown topic", ANY, lambda side: adding(side, missing(side)), ends=True)
+case(24, "two partitions, one unknown", ANY, lambda side: adding(side, books(side), (0, 7)), ends=True)
+case(24, "with an unknown producer", ANY, lambda side: {**adding(side, books(side)), "v3AndBelowProducerId": 1}, ends=True)
 case(25, "a group", PLAIN, lambda side: {**own_transaction(side), "groupId": own_group(side)})
 case(25, "with an unknown producer", PLAIN, lambda side: {**own_transaction(side), "producerId": 1,
-                                                          "groupId": own_group(side)})
+                                                          "groupId": own_group(side)}, ends=True)
 case(26, "nothing in it", PLAIN, lambda side: {**own_transaction(side), "committed": True})
-case(26, "aborted", PLAIN, lambda side: {**_with_group(side), "committed": False})
-case(26, "with an unknown producer", PLAIN, lambda side: {**own_transaction(side), "producerId": 1})
+case(26, "aborted", PLAIN, lambda side: {**_with_group(side), "committed": False}, ends=True)
+case(26, "with an unknown producer", PLAIN, lambda side: {**own_transaction(side), "producerId": 1}, ends=True)
 case(27, "of a topic", LEADER, lambda side: markers(side, books(side)))
 case(27, "unknown topic", LEADER, lambda side: markers(side, missing(side)))
 case(28, "of a topic", ANY, lambda side: {**_with_group(side), "topics": offsets(side, books(side))})
-case(28, "unknown topic", ANY, lambda side: {**_with_group(side), "topics": offsets(side, missing(side))})
-case(28, "unknown partition", ANY, lambda side: {**_with_group(side), "topics": offsets(side, books(side), 7)})
+case(28, "unknown topic", ANY, lambda side: {**_with_group(side), "topics": offsets(side, missing(side))}, ends=True)
+case(28, "unknown partition", ANY, lambda side: {**_with_group(side), "topics": offsets(side, books(side), 7)}, ends=True)
 case(65, "one", PLAIN, lambda side: {"transactionalIds": [own_transaction(side)["transactionalId"]]})
 case(65, "an unknown one", PLAIN, lambda side: {"transactionalIds": [side.named("nobody")]})
-case(66, "all", PLAIN, lambda side: {})
-case(66, "with an unknown state", PLAIN, lambda side: {"stateFilters": ["None such"]})
+case(66, "all", PLAIN, lambda side: {}, lists=True)
+case(66, "in two states", PLAIN, lambda side: {"stateFilters": ["Empty", "Ongoing"]}, lists=True)
+case(66, "in an unknown state", PLAIN, lambda side: {"stateFilters": ["None such", "empty"]})
 
 
 def _with_group(side):

@@ -45,7 +45,12 @@ def offered_by(side):
 def ask(case, version, side, addresses):
     side.case, side.version = f"{case.api} {case.name}", version
     answer = side.probe(side.address, case.api, version, case.request(side))
-    return normalised(answer.get("response", answer), side, addresses)
+    return normalised(answer.get("response", answer), side, addresses, listing=case.lists)
+
+
+def versions_of(case, offered):
+    versions = [version for version in offered.get(case.api, ()) if case.versions(version)]
+    return sorted({versions[0], versions[-1]}) if case.ends else versions
 
 
 def ask_all(sides, addresses, cases):
@@ -54,7 +59,7 @@ def ask_all(sides, addresses, cases):
     # Advertised for clients that look for it, and served by nobody.
     offered[0] = range(3, offered[0].stop)
     for case in cases:
-        for version in filter(case.versions, offered.get(case.api, ())):
+        for version in versions_of(case, offered):
             direct = ask(case, version, kafka, addresses)
             for side in others:
                 if side.name in case.sides:

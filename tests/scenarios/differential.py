@@ -20,11 +20,12 @@ NO_ID = "A" * 22
 # say which it was.
 MARKED = re.compile(r"(?:diskless-)?(?:own-([a-z]+)-[\w-]+|([A-Za-z][\w-]*))\.zz([a-z])\b")
 # Values that are new each time, wherever they are.
-NEW = {"topicId", "memberId", "leader", "producerId", "finalizedFeaturesEpoch", "sessionId", "transactionStartTimeMs"}
+NEW = {"topicId", "memberId", "leader", "producerId", "finalizedFeaturesEpoch", "sessionId", "transactionStartTimeMs",
+       "usableBytes", "totalBytes", "logEndOffset", "lastFetchTimestamp", "lastCaughtUpTimestamp"}
 # Lists that Kafka gives in no order, by what tells their elements apart.
-KEYED = {"apiKeys": "apiKey", "supportedFeatures": "name", "finalizedFeatures": "name", "brokers": ("nodeId", "brokerId"),
-         "configs": "name", "topics": ("name", "topicName", "topic"), "groups": "groupId",
-         "transactionStates": "transactionalId", "resultsByPartition": "partitionIndex"}
+KEYED = {"apiKeys": "apiKey", "supportedFeatures": "name", "finalizedFeatures": "name",
+         "brokers": ("nodeId", "brokerId"), "configs": "name", "topics": ("name", "topicName", "topic"),
+         "groups": "groupId", "transactionStates": "transactionalId", "resultsByPartition": "partitionIndex"}
 # Such lists whose elements have no single name.
 SORTED = {"configResources", "resources"}
 OWNED = ("name", "topicName", "groupId", "transactionalId", "resourceName", "topic")
@@ -108,7 +109,14 @@ class Side:
             topic = self.call(3, 12, {"topics": [{"name": name}]})["topics"][0]
             return not topic["errorCode"] and not any(p["errorCode"] for p in topic["partitions"])
 
+        def served():
+            # A leader may be known before it knows of it.
+            asked = [{"partitionIndex": p, "timestamp": -1} for p in range(partitions)]
+            listed = self.call_leader(2, 5, {"replicaId": -1, "topics": [{"name": name, "partitions": asked}]})
+            return not any(p["errorCode"] for p in listed["topics"][0]["partitions"])
+
         wait_for(led, 30, f"leaders of {name}")
+        wait_for(served, 30, f"service of {name}")
         return name
 
     def id_of(self, name):
@@ -125,6 +133,8 @@ def normalised(value, side, addresses, field="", listing=False):
         out = {key: normalised(inner, side, addresses, key, listing) for key, inner in value.items()}
         if "host" in out and "port" in out:
             out["port"] = addresses.get((out["host"], value["port"]), value["port"])
+        if "currentVoters" in out:
+            out["highWatermark"] = "some"  # of a log that grows meanwhile
         return out
     if isinstance(value, list):
         kept = (one for one in value if not (listing and _is_of_one_call(one, side)))
@@ -165,7 +175,7 @@ def differences(kafka, ours, path=""):
             yield from differences(kafka.get(key), ours.get(key), inner)
     elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
         for i, (one, other) in enumerate(zip(kafka, ours)):
-            yield from differences(one, other, f"{path}[{i}]")
+            yield from differences(one, other, f"{path}.{i}" if path else str(i))
     else:
         yield path, kafka, ours
 

@@ -16,6 +16,18 @@ use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::Session;
 use crate::wire::{StrBytes, api_versions};
 
+/// Kafka's names of the states of a transaction.
+const TRANSACTION_STATES: [&str; 8] = [
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+];
+
 pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     if !api_versions::Api::of(api_versions::API_VERSIONS).speaks(request.version()) {
         let frame = api_versions::unsupported_version_answer(request.header.correlation_id);
@@ -34,10 +46,12 @@ pub(crate) fn list_groups(request: &Incoming) -> Result<Reply, HandleError> {
     request.answer::<ListGroupsRequest>(&ListGroupsResponse::default())
 }
 
-/// So do transactions.
+/// So do transactions. A state that there is not is named, as every broker names it.
 pub(crate) fn list_transactions(request: &Incoming) -> Result<Reply, HandleError> {
-    request.decode::<ListTransactionsRequest>()?;
-    request.answer::<ListTransactionsRequest>(&ListTransactionsResponse::default())
+    let mut asked: ListTransactionsRequest = request.decode()?;
+    asked.state_filters.retain(|state| !TRANSACTION_STATES.contains(&state.as_str()));
+    let none = ListTransactionsResponse::default().with_unknown_state_filters(asked.state_filters);
+    request.answer::<ListTransactionsRequest>(&none)
 }
 
 /// One directory that stands for the object store, with the bytes of each diskless partition that was asked for.

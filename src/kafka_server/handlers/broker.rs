@@ -5,8 +5,8 @@ use kafka_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsRequest, DescribeLogDirsRequest, DescribeLogDirsResponse, ListGroupsRequest, ListGroupsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, TopicName,
+    ApiVersionsRequest, ApiVersionsResponse, DescribeLogDirsRequest, DescribeLogDirsResponse, ListGroupsRequest,
+    ListGroupsResponse, ListTransactionsRequest, ListTransactionsResponse, TopicName,
 };
 
 use crate::diskless_coordinator::view::Topic;
@@ -14,6 +14,7 @@ use crate::kafka_server::answers::Answer;
 use crate::kafka_server::authorization::Operation;
 use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::Session;
+use crate::types::ErrorCode;
 use crate::wire::{StrBytes, api_versions};
 
 /// Kafka's names of the states of a transaction.
@@ -34,6 +35,10 @@ pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<
         return Ok(Reply::Now(Answer::Frame(vec![frame])));
     }
     let asked: ApiVersionsRequest = request.decode()?;
+    if !api_versions::is_valid(request.version(), &asked) {
+        let refused = ApiVersionsResponse::default().with_error_code(ErrorCode::InvalidRequest.code());
+        return request.answer::<ApiVersionsRequest>(&refused);
+    }
     session.names_its_software = !asked.client_software_name.is_empty();
     let offered = api_versions::intersect(&session.proxy.offered.load());
     let response = api_versions::answer(&offered, request.version());

@@ -7,11 +7,11 @@ mod world;
 use std::time::Duration;
 
 use bytes::Buf as _;
-use kafka_protocol::messages::{ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest};
+use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest};
 use sidestream::wire::{self, StrBytes};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
-use world::{WAIT, World, call, is_closed, read_frame, topic_named};
+use world::{WAIT, World, api_versions, call, is_closed, read_frame, topic_named};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_names_no_address_but_ours() {
@@ -65,7 +65,7 @@ async fn a_version_of_api_versions_from_the_future_is_answered_as_kafka_does() {
     client.write_all(&[0, 0, 0, 12, 0, 18, 0, 99, 0, 0, 0, 3, 0xff, 0xff, 0, 2]).await.expect("open");
     let answer = read_frame(&mut client).await.expect("an answer");
     assert_eq!(answer[..], [0, 0, 0, 3, 0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 4]);
-    let response = call(&mut client, 3, &ApiVersionsRequest::default()).await;
+    let response = call(&mut client, 3, &api_versions()).await;
     let highest =
         |key: i16| response.api_keys.iter().find(|k| k.api_key == key).map(|k| (k.min_version, k.max_version));
     assert_eq!(highest(0).map(|(min, max)| (min, max <= 9)), Some((0, true)), "Produce");
@@ -80,7 +80,7 @@ async fn pipelined_requests_are_answered_in_order() {
         let mut frames = Vec::new();
         for number in 0..60 {
             let frame = match number % 3 {
-                0 => wire::encode_request(number, 3, "test", &ApiVersionsRequest::default()),
+                0 => wire::encode_request(number, 3, "test", &api_versions()),
                 1 => wire::encode_request(
                     number,
                     1,
@@ -141,7 +141,7 @@ async fn malformed_frames_end_their_own_connection_only() {
             client.write_all(&bytes).await.expect("open");
             assert!(is_closed(&mut client).await, "{what} at door {door}");
         }
-        let response = call(&mut witness, 3, &ApiVersionsRequest::default()).await;
+        let response = call(&mut witness, 3, &api_versions()).await;
         assert!(!response.api_keys.is_empty(), "others are served after {what}");
     }
     world.stop().await;

@@ -12,7 +12,7 @@ use bytes::{Buf as _, Bytes};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    ApiVersionsRequest, FetchRequest, FetchResponse, MetadataRequest, ProduceRequest, ResponseHeader, TopicName,
+    FetchRequest, FetchResponse, MetadataRequest, ProduceRequest, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, HeaderVersion as _, Request};
 use peak_alloc::PeakAlloc;
@@ -23,7 +23,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::timeout;
-use world::{WAIT, World, call, is_closed, read_frame, topic_named};
+use world::{WAIT, World, api_versions, call, is_closed, read_frame, topic_named};
 
 /// Counts what the proxy and its clients here hold together.
 #[global_allocator]
@@ -124,7 +124,7 @@ fn records_of(answer: &FetchResponse) -> Bytes {
 }
 
 async fn is_served(client: &mut TcpStream) -> bool {
-    !call(client, 3, &ApiVersionsRequest::default()).await.api_keys.is_empty()
+    !call(client, 3, &api_versions()).await.api_keys.is_empty()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -179,6 +179,19 @@ pub fn answer(offered: &ApiVersionsResponse, version: i16) -> ApiVersionsRespons
     answer
 }
 
+/// Whether a client names its software as KIP-511 has it; brokers refuse others with INVALID_REQUEST.
+pub fn is_valid(version: i16, request: &ApiVersionsRequest) -> bool {
+    let names = [&request.client_software_name, &request.client_software_version];
+    version < 3 || names.into_iter().all(|name| is_software_name(name.as_bytes()))
+}
+
+/// Letters, digits, and within them `-` and `.`.
+fn is_software_name(name: &[u8]) -> bool {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let is_outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    is_outer(name.first()) && is_outer(name.last()) && name.iter().all(is_inner)
+}
+
 /// The answer to an ApiVersions request in a version that we do not speak: the layout of version 0, which every
 /// client can read, naming the versions that we do (KIP-511). A whole frame.
 pub fn unsupported_version_answer(correlation_id: i32) -> Bytes {
@@ -288,6 +301,29 @@ mod tests {
         let count = keys.len();
         keys.dedup();
         assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn software_is_named_in_letters_digits_dashes_and_dots() {
+        for (name, valid) in [
+            ("apache-kafka-java", true),
+            ("4.3.1", true),
+            ("a", true),
+            ("", false),
+            ("-a", false),
+            ("a.", false),
+            ("a b", false),
+            ("caf\u{e9}", false),
+        ] {
+            let named = |name: &'static str, version: &'static str| {
+                ApiVersionsRequest::default()
+                    .with_client_software_name(StrBytes::from_static_str(name))
+                    .with_client_software_version(StrBytes::from_static_str(version))
+            };
+            assert_eq!(is_valid(3, &named(name, "1")), valid, "{name:?}");
+            assert_eq!(is_valid(4, &named("a", name)), valid, "{name:?} as a version");
+            assert!(is_valid(2, &named(name, name)), "version 2 does not name any");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::{MetadataRequest, MetadataResponse, TopicName};
+use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest, MetadataResponse, TopicName};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use sidestream::app::{App, SharedParts};
@@ -142,6 +142,13 @@ pub async fn is_closed(client: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
     let ended = timeout(WAIT, client.read_to_end(&mut rest)).await;
     ended.is_ok() && rest.is_empty()
+}
+
+/// ApiVersions of a client that names its software, as it must since version 3.
+pub fn api_versions() -> ApiVersionsRequest {
+    ApiVersionsRequest::default()
+        .with_client_software_name(StrBytes::from_static_str("test"))
+        .with_client_software_version(StrBytes::from_static_str("1"))
 }
 
 pub fn topic_named(name: &str) -> MetadataRequestTopic {

@@ -5,8 +5,8 @@ use kafka_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsRequest, DescribeLogDirsRequest, DescribeLogDirsResponse, ListGroupsRequest, ListGroupsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, TopicName,
+    ApiVersionsRequest, ApiVersionsResponse, DescribeLogDirsRequest, DescribeLogDirsResponse, ListGroupsRequest,
+    ListGroupsResponse, ListTransactionsRequest, ListTransactionsResponse, TopicName,
 };
 
 use crate::diskless_coordinator::view::Topic;
@@ -14,7 +14,20 @@ use crate::kafka_server::answers::Answer;
 use crate::kafka_server::authorization::Operation;
 use crate::kafka_server::dispatch::{HandleError, Incoming, Reply};
 use crate::kafka_server::session::Session;
+use crate::types::ErrorCode;
 use crate::wire::{StrBytes, api_versions};
+
+/// Kafka's names of the states of a transaction.
+const TRANSACTION_STATES: [&str; 8] = [
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+];
 
 pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<Reply, HandleError> {
     if !api_versions::Api::of(api_versions::API_VERSIONS).speaks(request.version()) {
@@ -22,6 +35,10 @@ pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<
         return Ok(Reply::Now(Answer::Frame(vec![frame])));
     }
     let asked: ApiVersionsRequest = request.decode()?;
+    if !api_versions::is_valid(request.version(), &asked) {
+        let refused = ApiVersionsResponse::default().with_error_code(ErrorCode::InvalidRequest.code());
+        return request.answer::<ApiVersionsRequest>(&refused);
+    }
     session.looks_at_named_replicas =
         looks_at_named_replicas(&asked.client_software_name, &asked.client_software_version);
     let offered = api_versions::intersect(&session.proxy.offered.load());
@@ -46,10 +63,12 @@ pub(crate) fn list_groups(request: &Incoming) -> Result<Reply, HandleError> {
     request.answer::<ListGroupsRequest>(&ListGroupsResponse::default())
 }
 
-/// So do transactions.
+/// So do transactions. A state that there is not is named, as every broker names it.
 pub(crate) fn list_transactions(request: &Incoming) -> Result<Reply, HandleError> {
-    request.decode::<ListTransactionsRequest>()?;
-    request.answer::<ListTransactionsRequest>(&ListTransactionsResponse::default())
+    let mut asked: ListTransactionsRequest = request.decode()?;
+    asked.state_filters.retain(|state| !TRANSACTION_STATES.contains(&state.as_str()));
+    let none = ListTransactionsResponse::default().with_unknown_state_filters(asked.state_filters);
+    request.answer::<ListTransactionsRequest>(&none)
 }
 
 /// One directory that stands for the object store, with the bytes of each diskless partition that was asked for.

@@ -225,12 +225,18 @@ pub(crate) async fn describe_producers(session: &mut Session, request: &Incoming
         let partitions = topic.partition_indexes.iter().map(|index| {
             let found = partition(session, &topics, &topic.name, *index, Operation::Read);
             let error = found.map_or_else(|error| error, |_| ErrorCode::PolicyViolation);
-            let message = (error == ErrorCode::PolicyViolation)
-                .then(|| StrBytes::from_static_str("the producers of diskless topics cannot be listed yet"));
+            let message = match error {
+                ErrorCode::PolicyViolation => Some("the producers of diskless topics cannot be listed yet"),
+                // Kafka says this of topics alone.
+                ErrorCode::UnknownTopicOrPartition if topics.named(&topic.name).is_none() => {
+                    Some("This server does not host this topic-partition.")
+                }
+                _ => None,
+            };
             PartitionResponse::default()
                 .with_partition_index(*index)
                 .with_error_code(error.code())
-                .with_error_message(message)
+                .with_error_message(message.map(StrBytes::from_static_str))
         });
         TopicResponse::default().with_name(topic.name.clone()).with_partitions(partitions.collect())
     };

@@ -22,6 +22,9 @@ pub(crate) async fn authenticate(session: &mut Session, request: &Incoming) -> R
     let token: SaslAuthenticateRequest = request.decode()?;
     let response = session.call(request.version(), &request.client_id(), &token).await?;
     session.token_accepted = response.error_code == 0;
-    session.authenticated &= session.token_accepted;
+    // Where nobody authenticates, upstream refuses the token and serves on, and so do we.
+    if session.proxy.config.listener.sasl {
+        session.authenticated &= session.token_accepted;
+    }
     request.answer::<SaslAuthenticateRequest>(&response)
 }

@@ -49,7 +49,10 @@ def free_port_block(count):
 
 
 class Kafka:
-    """A real cluster of one or three brokers. `tests/kafka/cluster` does the work."""
+    """A real cluster of one or three brokers. `tests/kafka/cluster` does the work.
+
+    `extra` is a text of broker properties, or a function that makes one for the first of the cluster's ports.
+    """
 
     def __init__(self, brokers, extra=""):
         self.brokers = brokers
@@ -58,7 +61,7 @@ class Kafka:
         self.environment = {**os.environ, "BASE_PORT": str(self.base_port), "KAFKA_LIBS": str(CACHE / "kafka-libs")}
         if extra:
             file = self.directory / "extra.properties"
-            file.write_text(extra)
+            file.write_text(extra(self.base_port) if callable(extra) else extra)
             self.environment["KAFKA_EXTRA"] = str(file)
         try:
             self._run("start", str(self.directory), str(brokers))

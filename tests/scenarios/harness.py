@@ -81,6 +81,10 @@ class Kafka:
     def kill_broker(self, broker):
         self._run("kill", str(self.directory), str(broker))
 
+    def terminate_broker(self, broker):
+        """SIGTERM: the broker hands its leaderships over and ends."""
+        self._run("term", str(self.directory), str(broker))
+
     def start_broker(self, broker):
         self._run("up", str(self.directory), str(broker))
 

@@ -67,6 +67,7 @@ class Recorder:
 
     def __init__(self, port, host):
         self.connections = []
+        self._writers = set()
         self._port, self._host = port, host
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"recorder of {port}", daemon=True)
@@ -86,6 +87,8 @@ class Recorder:
             client_writer.close()
             return
         self.connections.append(connection)
+        writers = {client_writer, server_writer}
+        self._writers |= writers
         try:
             await asyncio.gather(
                 self._record(client_reader, server_writer, connection.sent),
@@ -93,8 +96,9 @@ class Recorder:
         except OSError:
             pass  # One end is gone: so is the connection.
         finally:
-            client_writer.close()
-            server_writer.close()
+            for writer in writers:
+                writer.close()
+            self._writers -= writers
 
     async def _record(self, reader, writer, into):
         while piece := await reader.read(PIECE):
@@ -105,10 +109,10 @@ class Recorder:
 
     async def _stop(self):
         self._server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        while self._writers:
+            await asyncio.sleep(0.01)
 
     def _end_loop(self):
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -78,6 +78,11 @@ class Recording:
         assert not passed, f"requests came to the broker that no client sent: {[e.name for e in passed[0]][:5]}"
         return compared
 
+    def fetches(self):
+        """Every Fetch, as the clients sent it."""
+        return [e for recorder in self._before for c in recorder.connections for e in c.exchanges()
+                if e.api_key == FETCH]
+
     def _untouched(self, connection):
         touched = REWRITTEN
         if connection.port == self.bootstrap_port:
@@ -225,3 +230,31 @@ def test_what_a_java_client_and_librdkafka_say_and_hear_is_the_same_on_both_side
                                          DELETE_GROUPS})]:
         missing = {key for key in SEEN | more if not compared[family, key]}
         assert not missing, f"{family} was not seen to use API keys {missing}: {compared}"
+
+
+def with_rack(exchange):
+    """What a Fetch from the leader becomes: in the flexible versions that are used here, the empty rack and no tagged
+    fields end the request. The length grows with the rack."""
+    if exchange.api_key != FETCH or not exchange.request.endswith(b"\x01\x00"):
+        return exchange.request
+    rack = b"zone-a"
+    body = exchange.request[4:-2] + bytes([len(rack) + 1]) + rack + b"\x00"
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_with_the_zone_as_rack_a_fetch_differs_in_nothing_else(behind):
+    with recording(behind) as recorded:
+        clients = recorded.clients
+        topic = clients.topic("classic", "rack")
+        clients.produce(topic, numbered(100), client_id="librdkafka-producer")
+        clients.tool(CONSOLE_CONSUMER, "--topic", topic, "--from-beginning", "--max-messages", "100",
+                     *named("java-without"))
+        for client_id, settings in [("librdkafka-without", {}), ("librdkafka-with", {"client_rack": "zone-c"})]:
+            assert len(clients.read(topic, 100, client_id=client_id, **settings)) == 100
+        compared = recorded.compare(with_rack)
+        # A client's own rack stays; without it the rack is the one thing that was put in.
+        fetches = recorded.fetches()
+    assert compared["java", FETCH] and compared["librdkafka", FETCH]
+    assert all(e.request != with_rack(e) for e in fetches if e.client_id.endswith("-without"))
+    own = [e for e in fetches if e.client_id == "librdkafka-with"]
+    assert own and all(e.request.endswith(b"\x07zone-c\x00") and e.request == with_rack(e) for e in own)

@@ -141,7 +141,8 @@ def run_java(clients, tmp_path):
                      "--throughput", "-1", *arguments)
 
     def produce_with(codec):
-        produce("2000", "1000", *named(f"java-{codec}"), "--command-property", f"compression.type={codec}")
+        # This tool takes all properties behind one option.
+        produce("2000", "1000", *named(f"java-{codec}"), f"compression.type={codec}")
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(produce_with, CODECS))

@@ -59,7 +59,8 @@ class Recording:
         self._earlier = len(behind.connections)
 
     def compare(self, as_forwarded=lambda exchange: exchange.request):
-        """Compares both sides; returns how many exchanges were compared, by family of clients and API key."""
+        """Compares both sides; returns how many exchanges were compared, by family of clients, API key, and whether
+        there was a response to compare."""
         theirs = [c for recorder in self._before for c in recorder.connections]
         ours = self._behind.connections[self._earlier:]
         asked = [exchanges for c in theirs if (exchanges := self._untouched(c))]
@@ -72,9 +73,10 @@ class Recording:
             other = take_other_side(exchanges, passed)
             for mine, forwarded in zip(exchanges, other):
                 compare_frames(as_forwarded(mine), forwarded.request, mine, "request")
-                if mine.response is not None:
+                is_answered = mine.response is not None
+                if is_answered:
                     compare_frames(mine.response, forwarded.response, mine, "response")
-                    compared[mine.client_id.split("-")[0], mine.api_key] += 1
+                compared[mine.client_id.split("-")[0], mine.api_key, is_answered] += 1
         assert not passed, f"requests came to the broker that no client sent: {[e.name for e in passed[0]][:5]}"
         return compared
 
@@ -229,8 +231,9 @@ def test_what_a_java_client_and_librdkafka_say_and_hear_is_the_same_on_both_side
     for family, more in [("java", {CONSUMER_GROUP_DESCRIBE, LIST_GROUPS}),
                          ("librdkafka", {ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, DESCRIBE_GROUPS, LIST_GROUPS,
                                          DELETE_GROUPS})]:
-        missing = {key for key in SEEN | more if not compared[family, key]}
+        missing = {key for key in SEEN | more if not compared[family, key, True]}
         assert not missing, f"{family} was not seen to use API keys {missing}: {compared}"
+    assert compared["librdkafka", PRODUCE, False], "a Produce with acks=0 has no response, but must be there"
 
 
 def with_rack(exchange):
@@ -252,10 +255,12 @@ def test_with_the_zone_as_rack_a_fetch_differs_in_nothing_else(behind):
                      *named("java-without"))
         for client_id, settings in [("librdkafka-without", {}), ("librdkafka-with", {"client_rack": "zone-c"})]:
             assert len(clients.read(topic, 100, client_id=client_id, **settings)) == 100
+        with pytest.raises(AssertionError, match=r"request .*, 1, \d+, \d+\): from byte"):
+            recorded.compare()
         compared = recorded.compare(with_rack)
         # A client's own rack stays; without it the rack is the one thing that was put in.
         fetches = recorded.fetches()
-    assert compared["java", FETCH] and compared["librdkafka", FETCH]
+    assert compared["java", FETCH, True] and compared["librdkafka", FETCH, True]
     assert all(e.request != with_rack(e) for e in fetches if e.client_id.endswith("-without"))
     own = [e for e in fetches if e.client_id == "librdkafka-with"]
     assert own and all(e.request.endswith(b"\x07zone-c\x00") and e.request == with_rack(e) for e in own)

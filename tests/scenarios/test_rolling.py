@@ -57,7 +57,7 @@ class Group:
     def wait_until_shared(self):
         wait_for(self.is_shared, 60, f"{len(self.members)} members to share all partitions")
 
-    def wait_for_more(self, topic, records, seconds=60):
+    def wait_for_more(self, topic, records, seconds=120):
         wanted = self.count(topic) + records
         wait_for(lambda: self.failures or self.count(topic) >= wanted, seconds, f"{records} more records of {topic}")
         self.check()
@@ -254,7 +254,7 @@ def run_under_load(bootstrap, roll):
             for topic in native_topics + java_topics:
                 group.wait_for_more(topic, 500)
             for load in loads:
-                load.wait_for_acknowledged(100, 60)
+                load.wait_for_acknowledged(100, 120)
 
         go_on()
         roll(go_on)

@@ -59,7 +59,10 @@ def free_port_block(count):
 
 
 class Kafka:
-    """A real cluster of one or three brokers. `tests/kafka/cluster` does the work."""
+    """A real cluster of one or three brokers. `tests/kafka/cluster` does the work.
+
+    `extra` is a text of broker properties, or a function that makes one for the first of the cluster's ports.
+    """
 
     def __init__(self, brokers, extra="", jvm=""):
         self.brokers = brokers
@@ -69,7 +72,7 @@ class Kafka:
                             "KAFKA_JVM": jvm}
         if extra:
             file = self.directory / "extra.properties"
-            file.write_text(extra)
+            file.write_text(extra(self.base_port) if callable(extra) else extra)
             self.environment["KAFKA_EXTRA"] = str(file)
         try:
             self._run("start", str(self.directory), str(brokers))
@@ -88,6 +91,10 @@ class Kafka:
 
     def kill_broker(self, broker):
         self._run("kill", str(self.directory), str(broker))
+
+    def terminate_broker(self, broker):
+        """SIGTERM: the broker hands its leaderships over and ends."""
+        self._run("term", str(self.directory), str(broker))
 
     def start_broker(self, broker):
         self._run("up", str(self.directory), str(broker))

@@ -12,7 +12,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness import CACHE, ROOT, wait_for
 from matrix_driver import JVM
@@ -117,8 +117,11 @@ class Member:
     def _on_revoke(self, consumer, partitions):
         done = {(p.topic, p.partition) for p in partitions}
         read = [TopicPartition(*p, self._next.pop(p)) for p in done if p in self._next]
-        if read:
-            consumer.commit(offsets=read, asynchronous=False)
+        try:
+            if read:
+                consumer.commit(offsets=read, asynchronous=False)
+        except KafkaException as error:
+            self._group.failures.append(f"a commit at the end of {done} failed: {error}")
         self.held = self.held - done
 
     def _on_lost(self, _, partitions):

@@ -59,7 +59,8 @@ class Group:
 
     def wait_for_more(self, topic, records, seconds=120):
         wanted = self.count(topic) + records
-        wait_for(lambda: self.failures or self.count(topic) >= wanted, seconds, f"{records} more records of {topic}")
+        wait_for(lambda: self.failures or self.count(topic) >= wanted, seconds, f"{records} more records of {topic}, "
+                 f"when so many were read of each: { {name: self.count(name) for name in self.topics} }")
         self.check()
 
     def finish(self, ends):
@@ -210,15 +211,21 @@ class JavaLoad:
                 self.sent += 1
                 self._stopping.wait(max(0, self.sent / self.rate - (time.monotonic() - begun)))
 
+    def check(self):
+        assert self._process.poll() is None, f"the producer of {self.topic} ended: {self._told()}"
+
+    def _told(self):
+        self._log.seek(0)
+        return self._log.read()[-3000:]
+
     def finish(self, seconds=60):
         """The producer sends what it has and ends by itself, with nothing to complain of."""
         self._stopping.set()
         self._thread.join(seconds)
         self._process.stdin.close()
         code = self._process.wait(seconds)
-        self._log.seek(0)
-        told = self._log.read()
-        assert code == 0 and "ERROR" not in told and "Exception" not in told, told[-3000:]
+        told = self._told()
+        assert code == 0 and "ERROR" not in told and "Exception" not in told, told
 
     def end(self):
         self._stopping.set()
@@ -255,6 +262,8 @@ def run_under_load(bootstrap, roll):
 
         def go_on():
             for topic in native_topics + java_topics:
+                for load in [*loads, *java]:
+                    load.check()
                 group.wait_for_more(topic, 500)
             for load in loads:
                 load.wait_for_acknowledged(100, 120)

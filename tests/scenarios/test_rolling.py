@@ -12,7 +12,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness import CACHE, ROOT, wait_for
 from matrix_driver import JVM
@@ -59,7 +59,8 @@ class Group:
 
     def wait_for_more(self, topic, records, seconds=120):
         wanted = self.count(topic) + records
-        wait_for(lambda: self.failures or self.count(topic) >= wanted, seconds, f"{records} more records of {topic}")
+        wait_for(lambda: self.failures or self.count(topic) >= wanted, seconds, f"{records} more records of {topic}, "
+                 f"when so many were read of each: { {name: self.count(name) for name in self.topics} }")
         self.check()
 
     def finish(self, ends):
@@ -117,8 +118,11 @@ class Member:
     def _on_revoke(self, consumer, partitions):
         done = {(p.topic, p.partition) for p in partitions}
         read = [TopicPartition(*p, self._next.pop(p)) for p in done if p in self._next]
-        if read:
-            consumer.commit(offsets=read, asynchronous=False)
+        try:
+            if read:
+                consumer.commit(offsets=read, asynchronous=False)
+        except KafkaException as error:
+            self._group.failures.append(f"a commit at the end of {done} failed: {error}")
         self.held = self.held - done
 
     def _on_lost(self, _, partitions):
@@ -207,15 +211,21 @@ class JavaLoad:
                 self.sent += 1
                 self._stopping.wait(max(0, self.sent / self.rate - (time.monotonic() - begun)))
 
+    def check(self):
+        assert self._process.poll() is None, f"the producer of {self.topic} ended: {self._told()}"
+
+    def _told(self):
+        self._log.seek(0)
+        return self._log.read()[-3000:]
+
     def finish(self, seconds=60):
         """The producer sends what it has and ends by itself, with nothing to complain of."""
         self._stopping.set()
         self._thread.join(seconds)
         self._process.stdin.close()
         code = self._process.wait(seconds)
-        self._log.seek(0)
-        told = self._log.read()
-        assert code == 0 and "ERROR" not in told and "Exception" not in told, told[-3000:]
+        told = self._told()
+        assert code == 0 and "ERROR" not in told and "Exception" not in told, told
 
     def end(self):
         self._stopping.set()
@@ -252,6 +262,8 @@ def run_under_load(bootstrap, roll):
 
         def go_on():
             for topic in native_topics + java_topics:
+                for load in [*loads, *java]:
+                    load.check()
                 group.wait_for_more(topic, 500)
             for load in loads:
                 load.wait_for_acknowledged(100, 120)

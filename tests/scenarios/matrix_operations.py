@@ -103,6 +103,9 @@ class Cell:
         """So many values in each of the first partitions, written by the other client; returns them."""
         errors, written = [], []
         producer = self.clients.producer(linger_ms=5)
+        # Each broker hears of new partitions in its own time.
+        wait_for(lambda: len(producer.list_topics(topic, 30).topics[topic].partitions) >= partitions, 30,
+                 f"{partitions} partitions of {topic}")
         for partition in range(partitions):
             for i in range(count):
                 written.append(f"{prefix}-{partition}-{i}")

@@ -166,11 +166,17 @@ func (s *segmentioState) seek(c *command) (any, error) {
 
 func (s *segmentioState) end(c *command) (int64, error) {
 	wanted := map[string][]kafka.OffsetRequest{c.Topic: {kafka.LastOffsetOf(int(c.Partition))}}
-	answer, err := s.client.ListOffsets(background, &kafka.ListOffsetsRequest{Topics: wanted})
-	if err != nil {
-		return 0, err
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		answer, err := s.client.ListOffsets(background, &kafka.ListOffsetsRequest{Topics: wanted})
+		if err != nil {
+			return 0, err
+		}
+		found := answer.Topics[c.Topic][0]
+		// Until its metadata has the topic, the client asks any broker, and leaves it to its user to ask again.
+		if !errors.Is(found.Error, kafka.NotLeaderForPartition) || time.Now().After(deadline) {
+			return found.LastOffset, found.Error
+		}
 	}
-	return answer.Topics[c.Topic][0].LastOffset, answer.Topics[c.Topic][0].Error
 }
 
 func (s *segmentioState) join(c *command) (any, error) {

@@ -135,7 +135,8 @@ case(22, "with too long a timeout", PLAIN, lambda side: {"transactionalId": side
 case(22, "with an empty name", PLAIN, lambda side: {"transactionalId": "", "transactionTimeoutMs": 60000})
 case(24, "a partition", ANY, lambda side: adding(own_transaction(side), ledger(side)))
 case(24, "unknown topic", ANY, lambda side: adding(own_transaction(side), missing(side)), ends=True)
-case(24, "two partitions, one unknown", ANY, lambda side: adding(own_transaction(side), ledger(side), (0, 7)), ends=True)
+case(24, "two partitions, one unknown", ANY, lambda side: adding(own_transaction(side), ledger(side), (0, 7)),
+     ends=True)
 case(24, "with an unknown producer", ANY,
      lambda side: {**adding(own_transaction(side), ledger(side)), "v3AndBelowProducerId": 1}, ends=True)
 case(25, "a group", PLAIN, lambda side: {**own_transaction(side), "groupId": own_group(side)})

@@ -18,7 +18,7 @@ LEADER = ("mapped", "diskless")  # asked of the leader: a mapped listener, or th
 FIRST_TIMESTAMP = now() - 3_600_000
 NONE, POLICY_VIOLATION = 0, 44
 UNKNOWN_ID = "0bJ3VbNRRAaFWwBkb0ZQAw"
-BOOKS, READERS = "books", "readers"
+BOOKS, LEDGER, READERS = "books", "ledger", "readers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,11 @@ def books(side):
 
 def books_id(side):
     return side.id_of(books(side))
+
+
+def ledger(side):
+    """The topic of transactions, whose markers would be in the way of requests about records."""
+    return side.topic_named(LEDGER)
 
 
 def missing(side):

@@ -1,7 +1,7 @@
 """What the differential harness asks about groups, transactions and the cluster."""
 
 from differential_cases import (ANY, BOOKS, LEADER, PLAIN, READERS, UNKNOWN_ID, adding, books, case, commit, join,
-                                joining, missing, offsets, own_group, own_transaction)
+                                joining, ledger, missing, offsets, own_group, own_transaction)
 
 # --- groups
 
@@ -133,18 +133,19 @@ case(22, "of a transaction", PLAIN, lambda side: {"transactionalId": side.named(
 case(22, "with too long a timeout", PLAIN, lambda side: {"transactionalId": side.named(side.fresh("txn")),
                                                          "transactionTimeoutMs": 2_000_000_000}, ends=True)
 case(22, "with an empty name", PLAIN, lambda side: {"transactionalId": "", "transactionTimeoutMs": 60000})
-case(24, "a partition", ANY, lambda side: adding(own_transaction(side), books(side)))
+case(24, "a partition", ANY, lambda side: adding(own_transaction(side), ledger(side)))
 case(24, "unknown topic", ANY, lambda side: adding(own_transaction(side), missing(side)), ends=True)
-case(24, "two partitions, one unknown", ANY, lambda side: adding(own_transaction(side), books(side), (0, 7)), ends=True)
+case(24, "two partitions, one unknown", ANY, lambda side: adding(own_transaction(side), ledger(side), (0, 7)),
+     ends=True)
 case(24, "with an unknown producer", ANY,
-     lambda side: {**adding(own_transaction(side), books(side)), "v3AndBelowProducerId": 1}, ends=True)
+     lambda side: {**adding(own_transaction(side), ledger(side)), "v3AndBelowProducerId": 1}, ends=True)
 case(25, "a group", PLAIN, lambda side: {**own_transaction(side), "groupId": own_group(side)})
 case(25, "with an unknown producer", PLAIN, lambda side: {**own_transaction(side), "producerId": 1,
                                                           "groupId": own_group(side)}, ends=True)
 case(26, "nothing in it", PLAIN, lambda side: {**own_transaction(side), "committed": True})
 case(26, "aborted", PLAIN, lambda side: {**_with_group(side), "committed": False}, ends=True)
 case(26, "with an unknown producer", PLAIN, lambda side: {**own_transaction(side), "producerId": 1}, ends=True)
-case(27, "of a topic", LEADER, lambda side: markers(side, books(side)))
+case(27, "of a topic", LEADER, lambda side: markers(side, ledger(side)))
 case(27, "unknown topic", LEADER, lambda side: markers(side, missing(side)))
 case(28, "of a topic", ANY, lambda side: {**_with_group(side), "topics": offsets(side, books(side))})
 case(28, "unknown topic", ANY, lambda side: {**_with_group(side), "topics": offsets(side, missing(side))}, ends=True)

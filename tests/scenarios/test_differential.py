@@ -7,7 +7,7 @@ import differential_groups  # its cases
 import differential_topics  # its cases
 import pytest
 from differential import Side, differences, normalised, running_probe
-from differential_cases import BOOKS, CASES, READERS, batch, commit, produce
+from differential_cases import BOOKS, CASES, LEDGER, READERS, batch, commit, produce
 from differential_expected import EXPECTED, reasons
 from harness import ROOT, wait_for
 from workload import running_proxies
@@ -35,7 +35,8 @@ def sides_of(probe, kafka, proxy, mapped):
 
 
 def set_up(side):
-    """The topic and the group that requests name without changing them."""
+    """The topics and the group that requests name without changing them."""
+    side.make_topic(LEDGER, 2)
     topic = side.make_topic(BOOKS, 2)
     side.call_leader(0, 9, produce(lambda s: batch(s, "abcde"), lambda _: topic)(side))
     group, transaction = side.named(READERS), {"transactionalId": side.named("txn"), "transactionTimeoutMs": 60000}

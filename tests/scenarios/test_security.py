@@ -54,6 +54,8 @@ def set_up(trusted):
     rights = [AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
                          AclPermissionType.ALLOW)
               for user, operations in RIGHTS.items() for operation in operations for topic in TOPICS.values()]
+    rights += [AclBinding(ResourceType.GROUP, "none", ResourcePatternType.LITERAL, f"User:{user}", "*",
+                          AclOperation.READ, AclPermissionType.ALLOW) for user in USERS]
     for done in admin.create_acls(rights).values():
         done.result(30)
     everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,

@@ -47,8 +47,11 @@ impl CommitLog for Commits {
     }
 }
 
-/// How long an answer may wait for the log.
-const BARRIER_WAIT: Duration = Duration::from_secs(5);
+/// How long a look-up may wait for the log: below the half minute after which clients give up on a request. They expect
+/// of a broker that it knows its offsets, so not all of them ask again when told that they are not available.
+const BARRIER_WAIT: Duration = Duration::from_secs(15);
+/// How long a Fetch from an offset that we do not know may wait; consumers repeat those.
+const PROOF_WAIT: Duration = Duration::from_secs(5);
 
 /// Barriers on the metadata log: its end for look-ups, a record of our own where an offset is said not to exist (R11).
 pub(super) struct LogFreshness {
@@ -68,7 +71,7 @@ impl Freshness for LogFreshness {
     }
 
     fn proof(&self) -> BoxFuture<'_, Result<(), NotFresh>> {
-        let deadline = Instant::now() + BARRIER_WAIT;
+        let deadline = Instant::now() + PROOF_WAIT;
         async move { self.coordination.record_barrier(deadline).await.map(drop).map_err(|_| NotFresh) }.boxed()
     }
 }

@@ -32,6 +32,9 @@ use shared::Shared;
 pub use stats::CoordinationStats;
 pub use submissions::{SubmitError, Submitted};
 
+/// Between two queries for the log's end, where the first one failed.
+const BARRIER_PAUSE: Duration = Duration::from_millis(100);
+
 /// Who this proxy is, and where it keeps what it applied.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -147,8 +150,20 @@ impl Coordination {
         self.shared.submit(command)
     }
 
-    /// Waits until everything that was in the log when this was called is applied here.
+    /// Waits until everything that was in the log when this was called is applied here. Asks again while the log does
+    /// not answer (its partition may have no leader just now), until the deadline.
     pub async fn end_barrier(&self, deadline: Instant) -> Result<LogPosition, BarrierError> {
+        loop {
+            let passed = self.end_barrier_once(deadline).await;
+            let goes_on = *self.shared.status.borrow() == Status::Serving;
+            if passed.is_ok() || !goes_on || Instant::now() + BARRIER_PAUSE >= deadline {
+                return passed;
+            }
+            tokio::time::sleep(BARRIER_PAUSE).await;
+        }
+    }
+
+    async fn end_barrier_once(&self, deadline: Instant) -> Result<LogPosition, BarrierError> {
         let end = self.barriers.end(deadline).await?;
         self.shared.wait_applied(end, deadline).await?;
         Ok(end)

@@ -40,6 +40,8 @@ struct FaultyLog {
     fail_answers: AtomicBool,
     appends: AtomicU64,
     ends: AtomicU64,
+    /// So many queries for the end fail.
+    ends_to_fail: AtomicU64,
 }
 
 impl FaultyLog {
@@ -51,6 +53,7 @@ impl FaultyLog {
             fail_answers: AtomicBool::new(false),
             appends: AtomicU64::new(0),
             ends: AtomicU64::new(0),
+            ends_to_fail: AtomicU64::new(0),
         })
     }
 }
@@ -82,7 +85,8 @@ impl MetadataLog for FaultyLog {
 
     async fn end(&self) -> Result<LogPosition, LogError> {
         self.ends.fetch_add(1, Ordering::SeqCst);
-        self.log.end().await
+        let fails = self.ends_to_fail.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if fails.is_ok() { Err(LogError::Unavailable("on purpose".to_owned())) } else { self.log.end().await }
     }
 }
 
@@ -287,6 +291,18 @@ async fn a_thousand_waiters_cost_a_few_rounds() {
     assert!(passed.iter().all(Result::is_ok));
     let after = count();
     assert!(after.0 - before.0 < 20 && after.1 - before.1 < 20, "{before:?} {after:?}");
+}
+
+#[tokio::test]
+async fn a_barrier_at_the_end_outlasts_queries_that_fail() {
+    let log = FaultyLog::new();
+    let (a, _tasks) = start(&log, settings(1)).await;
+    log.ends_to_fail.store(2, Ordering::SeqCst);
+    assert!(a.end_barrier(soon()).await.is_ok());
+    log.ends_to_fail.store(u64::MAX, Ordering::SeqCst);
+    assert!(a.end_barrier(Instant::now() + Duration::from_millis(250)).await.is_err(), "but not for ever");
+    a.close().await;
+    assert!(a.end_barrier(soon()).await.is_err());
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ pub(crate) fn api_versions(session: &mut Session, request: &Incoming) -> Result<
 fn looks_at_named_replicas(name: &str, version: &str) -> bool {
     const LISTED: [&str; 4] = ["apache-kafka-java", "librdkafka", "kgo", "sarama"];
     // What is made of librdkafka gives a name of its own and says so in its version.
-    LISTED.contains(&name) || version.contains("librdkafka")
+    LISTED.contains(&name) || version.contains("rdkafka")
 }
 
 /// Groups live on the brokers of upstream, each of which is asked as well.
@@ -117,7 +117,7 @@ mod tests {
         let cases = [
             ("apache-kafka-java", "4.3.1", true),
             ("librdkafka", "2.16.1", true),
-            ("confluent-kafka-python", "2.16.1-librdkafka-2.16.1", true),
+            ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", true),
             ("kgo", "v1.22.3", true),
             ("sarama", "v1.61.1", true),
             ("platformatic-kafka", "1.11.0", false),

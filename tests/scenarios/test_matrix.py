@@ -34,6 +34,7 @@ class Matrix:
         self.drivers = {}
         self.results = {}
         self.times = []
+        self.again = []
         self._stack = stack
 
     def driver(self, client, mode="require"):
@@ -59,6 +60,11 @@ class Matrix:
                     for client, operation, kind in ordered]
         for job in jobs:
             job.result()
+        # A deadline of a client's own can pass while eleven others keep two cores busy. What is wrong stays wrong alone.
+        for client, operation, kind in ordered:
+            if self.results[client, operation, kind] != expected(client, operation, kind):
+                self.again.append((client, operation, kind, self.results[client, operation, kind]))
+                self._run(client, columns[client, kind], operation)
 
     def _run(self, client, cell, operation):
         began = time.monotonic()
@@ -101,7 +107,8 @@ def matrix(request, proxy3, lenient):
         made = Matrix(stack, proxy3, lenient)
         made.run(cells)
         slowest = "\n".join(f"{seconds:6.1f} s  {' '.join(cell)}" for seconds, *cell in sorted(made.times, reverse=True))
-        (matrix_table.FILE.parent / "matrix-times.txt").write_text(slowest + "\n")
+        again = "\n".join(f"asked again, alone: {' '.join(cell)}\n{first}" for *cell, first in made.again)
+        (matrix_table.FILE.parent / "matrix-times.txt").write_text(f"{slowest}\n{again}\n")
         yield made
 
 

@@ -44,9 +44,8 @@ EXPECTED = [
     *((18, "of a client", PASSED, f"apiKeys.{key}", "these are between brokers") for key in (83, 84, 85, 86, 87)),
     (3, "*", EVERYWHERE, "brokers.100001", BROKERS),
     (60, "*", PASSED, "brokers.100001", BROKERS),
-    (3, "*", DISKLESS, "topics.books.partitions.*.leaderId", LEADERS),
-    (3, "*", DISKLESS, "topics.books.partitions.*.replicaNodes.*", LEADERS),
-    (3, "*", DISKLESS, "topics.books.partitions.*.isrNodes.*", LEADERS),
+    *((3, "*", DISKLESS, f"topics.{topic}.partitions.*.{field}", LEADERS)
+      for topic in ("books", "ledger") for field in ("leaderId", "replicaNodes.*", "isrNodes.*")),
     (75, "*", DISKLESS, "topics.books.partitions.*.leaderId", LEADERS),
     (75, "*", DISKLESS, "topics.books.partitions.*.replicaNodes.*", LEADERS),
     (75, "*", DISKLESS, "topics.books.partitions.*.isrNodes.*", LEADERS),

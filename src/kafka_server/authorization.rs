@@ -72,9 +72,7 @@ impl Grant {
             since: now,
         }
     }
-}
 
-impl Grant {
     fn check(&self, operation: Operation, id: Option<TopicId>) -> Result<(), ErrorCode> {
         let is_another = id.is_some_and(|id| !self.topic_id.is_zero() && self.topic_id != id);
         if id.is_some() && (self.is_absent || is_another) {

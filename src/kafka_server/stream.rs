@@ -127,7 +127,7 @@ impl FrameReader {
             return Ok(());
         }
         while count > 0 {
-            if self.ahead.is_empty() && self.splice(count, sink).await? {
+            if self.splice(count, sink).await? {
                 return Ok(());
             }
             // Where the kernel can do the rest, no more is copied than was read ahead.
@@ -147,8 +147,7 @@ impl FrameReader {
         }
         let Some(mut pipe) = self.buffers.pipes.take() else { return Ok(false) };
         while count > 0 {
-            let filled = tokio::time::timeout(STALL_DEADLINE, pipe.fill(from, count)).await;
-            match filled.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+            match within(STALL_DEADLINE, pipe.fill(from, count)).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 moved => count -= moved,
             }
@@ -178,7 +177,7 @@ impl FrameReader {
                 Poll::Ready(Ok(_)) | Poll::Pending => Poll::Ready(Ok(piece)),
             }
         });
-        tokio::time::timeout(STALL_DEADLINE, read).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        within(STALL_DEADLINE, read).await
     }
 
     /// Reads once. Where nothing comes and nothing is held, no memory is either.
@@ -197,7 +196,11 @@ impl FrameReader {
 
 /// Ends a write whose reader has gone without a word.
 async fn read_in_time<T>(write: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    tokio::time::timeout(UNREAD_DEADLINE, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    within(UNREAD_DEADLINE, write).await
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(time, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Writes all parts in order, many at a time.

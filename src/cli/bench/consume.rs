@@ -11,7 +11,7 @@ use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::report::Report;
-use super::{METADATA_TIMEOUT, Target, partitions_of};
+use super::{Target, offsets_of};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Options {
@@ -29,10 +29,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     let consumer = consumer(&options.target)?;
     let mut left = BTreeMap::new();
     let mut assignment = TopicPartitionList::new();
-    for partition in partitions_of(&consumer, &options.target)? {
-        let (low, high) = consumer
-            .fetch_watermarks(&options.target.topic, partition, METADATA_TIMEOUT)
-            .with_context(|| format!("partition {partition} does not tell its offsets"))?;
+    for (partition, low, high) in offsets_of(&consumer, &options.target)? {
         if high > low {
             left.insert(partition, high);
         }

@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::consume::consumer;
 use super::produce::{Pace, Source, report};
 use super::report::{Latencies, Report};
-use super::{Clock, Load, METADATA_TIMEOUT, Payload, Target, partitions_of};
+use super::{Clock, Load, Payload, Target, offsets_of};
 use crate::demo::parse_duration;
 
 #[derive(Args, Debug)]
@@ -57,10 +57,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
 
 fn follow_the_end(consumer: &BaseConsumer, target: &Target) -> anyhow::Result<()> {
     let mut assignment = TopicPartitionList::new();
-    for partition in partitions_of(consumer, target)? {
-        let (_, high) = consumer
-            .fetch_watermarks(&target.topic, partition, METADATA_TIMEOUT)
-            .with_context(|| format!("partition {partition} does not tell its offsets"))?;
+    for (partition, _, high) in offsets_of(consumer, target)? {
         assignment.add_partition_offset(&target.topic, partition, Offset::Offset(high))?;
     }
     consumer.assign(&assignment).context("the partitions cannot be assigned")

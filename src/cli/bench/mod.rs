@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
-use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use rdkafka::client::{Client, DefaultClientContext};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::{ClientConfig, ClientContext};
 
 use super::{assignment, say};
 use report::Report;
@@ -155,14 +156,10 @@ async fn create(target: &Target, partitions: i32) -> anyhow::Result<()> {
 const METADATA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The partitions of the topic, once all of them have a leader.
-fn partitions_of<C, T>(client: &C, target: &Target) -> anyhow::Result<Vec<i32>>
-where
-    C: HasClient<T>,
-    T: rdkafka::ClientContext,
-{
+fn partitions_of<T: ClientContext>(client: &Client<T>, target: &Target) -> anyhow::Result<Vec<i32>> {
     let deadline = Instant::now() + METADATA_TIMEOUT;
     loop {
-        let metadata = client.inner().fetch_metadata(Some(&target.topic), METADATA_TIMEOUT);
+        let metadata = client.fetch_metadata(Some(&target.topic), METADATA_TIMEOUT);
         let metadata = metadata.with_context(|| format!("{} does not answer", target.bootstrap))?;
         let topic = metadata.topics().iter().find(|t| t.name() == target.topic);
         let partitions = topic.map(|t| t.partitions()).unwrap_or_default();
@@ -178,21 +175,15 @@ where
     }
 }
 
-/// Producers and consumers alike can be asked for metadata.
-trait HasClient<T: rdkafka::ClientContext> {
-    fn inner(&self) -> &rdkafka::client::Client<T>;
-}
-
-impl<T: rdkafka::consumer::ConsumerContext> HasClient<T> for rdkafka::consumer::BaseConsumer<T> {
-    fn inner(&self) -> &rdkafka::client::Client<T> {
-        rdkafka::consumer::Consumer::client(self)
-    }
-}
-
-impl<T: rdkafka::producer::ProducerContext> HasClient<T> for rdkafka::producer::BaseProducer<T> {
-    fn inner(&self) -> &rdkafka::client::Client<T> {
-        rdkafka::producer::Producer::client(self)
-    }
+/// Each partition with its first offset and its end.
+fn offsets_of(consumer: &BaseConsumer, target: &Target) -> anyhow::Result<Vec<(i32, i64, i64)>> {
+    let with_offsets = |partition| {
+        let (low, high) = consumer
+            .fetch_watermarks(&target.topic, partition, METADATA_TIMEOUT)
+            .with_context(|| format!("partition {partition} does not tell its offsets"))?;
+        Ok((partition, low, high))
+    };
+    partitions_of(consumer.client(), target)?.into_iter().map(with_offsets).collect()
 }
 
 /// The clock of one benchmark: microseconds since its start, which fit into a record.

@@ -156,7 +156,7 @@ impl Source {
             .producer_settings(target)?
             .create_with_context(Deliveries(heard))
             .context("the producer cannot be made")?;
-        let partitions = partitions_of(&producer, target)?;
+        let partitions = partitions_of(producer.client(), target)?;
         Ok(Self { producer, topic: target.topic.clone(), partitions, record_bytes: load.record_bytes, clock })
     }
 

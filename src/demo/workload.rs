@@ -34,7 +34,10 @@ pub(super) const TOPICS: [TopicPlan; 3] = [
 
 const RECORD_BYTES: usize = 1024;
 const GROUP: &str = "demo";
-const ASSIGNMENT_DEADLINE: Duration = Duration::from_secs(30);
+/// A member that joins after the mock's first three seconds costs a rebalance, for which the mock waits a session timeout
+/// less a second. On a busy machine that can happen more than once.
+const ASSIGNMENT_DEADLINE: Duration = Duration::from_secs(60);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// Threads of the demo look at the stop flag this often.
 const POLL: Duration = Duration::from_millis(100);
@@ -111,7 +114,12 @@ impl Workload {
         let wanted: u64 = TOPICS.iter().map(|t| u64::from(t.partitions.unsigned_abs())).sum();
         let deadline = Instant::now() + ASSIGNMENT_DEADLINE;
         while self.state.assigned.load(Ordering::Acquire) < wanted {
-            anyhow::ensure!(Instant::now() < deadline, "the consumer group was not assigned its partitions in time");
+            let assigned = self.state.assigned.load(Ordering::Acquire);
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "the consumer group has {assigned} of {wanted} partitions after {} seconds",
+                ASSIGNMENT_DEADLINE.as_secs()
+            );
             tokio::time::sleep(POLL).await;
         }
         Ok(())
@@ -299,6 +307,7 @@ fn consumer(bootstrap: &str, state: &Arc<State>) -> anyhow::Result<BaseConsumer<
         .set("group.id", GROUP)
         .set("auto.offset.reset", "earliest")
         .set("fetch.wait.max.ms", "200")
+        .set("session.timeout.ms", SESSION_TIMEOUT.as_millis().to_string())
         .create_with_context(Assignments { state: Arc::clone(state) })
         .context("a consumer of the demo cannot be made")?;
     let names: Vec<&str> = TOPICS.iter().map(|t| t.name).collect();

@@ -86,7 +86,7 @@ impl Reader {
 
     /// Memory that a few bytes of an object of this size hold, at most.
     pub(super) fn held_bytes(&self, object_size: u64) -> u64 {
-        object_size.min(u64::from(self.cache.config().block_bytes))
+        object_size.min(u64::from(self.cache.block_bytes(object_size)))
     }
 
     /// The stored bytes of one batch, in one piece.
@@ -140,29 +140,42 @@ impl Reader {
     async fn read_segment(&self, segment: &SegmentRef, ranges: &[Range<u64>]) -> Result<Vec<Found>, ReadError> {
         let age = self.age(segment);
         let found = self.cache.read(segment.id, segment.object_size, ranges, age).await;
-        let mut found = found.inspect_err(|error| report(segment, error))?;
-        let is_bad = |range: &CachedRange| !range.is_own && !crc_is_valid(&range.pieces);
-        let bad: Vec<usize> = (0..found.len()).filter(|at| is_bad(&found[*at])).collect();
+        let found = found.inspect_err(|error| report(segment, error))?;
+        let bad: Vec<usize> = (0..found.len()).filter(|at| !is_right(&found[*at])).collect();
+        let mut found: Vec<Found> = found.into_iter().map(Ok).collect();
         for at in &bad {
-            self.cache.forget(segment.id, &ranges[*at]);
+            self.cache.forget(segment.id, segment.object_size, &ranges[*at]);
         }
         for at in bad {
-            let again = self.cache.read(segment.id, segment.object_size, &ranges[at..=at], age).await;
-            if let Some(range) = again.inspect_err(|error| report(segment, error))?.pop() {
-                found[at] = range;
-            }
+            found[at] = self.read_again(segment, &ranges[at], age).await;
         }
-        let checked = found.into_iter().zip(ranges).map(|(range, at)| {
-            if is_bad(&range) {
-                self.cache.forget(segment.id, at);
-                let error = ReadError::Corrupt("the CRC of a stored batch does not match".to_owned());
-                report(segment, &error);
-                return Err(error);
-            }
-            Ok(range)
-        });
-        Ok(checked.collect())
+        Ok(found)
     }
+
+    async fn read_again(&self, segment: &SegmentRef, range: &Range<u64>, age: ReadAge) -> Found {
+        let found = self.cache.read(segment.id, segment.object_size, std::slice::from_ref(range), age).await;
+        let found = found.and_then(|mut found| match found.pop() {
+            Some(range) if is_right(&range) => Ok(range),
+            Some(_) => {
+                self.cache.forget(segment.id, segment.object_size, range);
+                Err(ReadError::Corrupt("the CRC of a stored batch does not match".to_owned()))
+            }
+            None => Err(ReadError::NotFound),
+        });
+        found.inspect_err(|error| report(segment, error))
+    }
+}
+
+/// Whether a range is the batch that was written; looked at once for as long as its bytes are kept.
+fn is_right(range: &CachedRange) -> bool {
+    if range.is_checked() {
+        return true;
+    }
+    let is_right = crc_is_valid(&range.pieces);
+    if is_right {
+        range.mark_checked();
+    }
+    is_right
 }
 
 /// A batch that is committed and cannot be read is for a person to look at, unless the store is only away.

@@ -1,8 +1,8 @@
 //! Bytes of WAL segments kept in memory for the readers of this zone, in aligned blocks.
 //!
 //! What this proxy wrote is put in as it was written, without a copy; what others wrote is fetched once, by one GET
-//! for each run of missing blocks, or whole where the object is small. Only one load of a block runs at a time, all
-//! other readers wait for it. A failed load is never kept. Bounded by bytes.
+//! for each run of missing blocks. A small object is one block, so that a GET's buffer is kept as it came. Only one load
+//! of a block runs at a time, all other readers wait for it. A failed load is never kept. Bounded by bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use parking_lot::Mutex;
 use quick_cache::sync::{Cache, DefaultLifecycle, PlaceholderGuard};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::sync::Semaphore;
@@ -22,9 +23,10 @@ use crate::wal_segment::object_key;
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneCacheConfig {
     pub max_bytes: u64,
+    /// Of objects that are not small.
     pub block_bytes: u32,
-    /// An object of at most this size is fetched whole.
-    pub whole_object_bytes: u64,
+    /// An object of at most this size is one block. A segment is a little larger than the size at which it is rolled.
+    pub whole_object_bytes: u32,
     /// GETs at a time for readers near the end of their partitions.
     pub hot_gets_max: usize,
     /// GETs at a time for those that lag behind.
@@ -36,7 +38,7 @@ impl Default for ZoneCacheConfig {
         Self {
             max_bytes: 512 << 20,
             block_bytes: 1 << 20,
-            whole_object_bytes: 4 << 20,
+            whole_object_bytes: 8 << 20,
             hot_gets_max: 32,
             cold_gets_max: 8,
         }
@@ -54,8 +56,22 @@ pub enum ReadAge {
 #[derive(Clone, Debug)]
 pub struct CachedRange {
     pub pieces: Vec<Bytes>,
-    /// All of it came from this process's own memory; nothing of it has been through the store.
-    pub is_own: bool,
+    /// What of it came from the store and was not yet found right, in the blocks where it lies.
+    unchecked: Vec<(Arc<Block>, Range<u32>)>,
+}
+
+impl CachedRange {
+    /// Whether, when it was read, its bytes were this proxy's own or had been found right before: memory does not go bad, so once is enough.
+    pub fn is_checked(&self) -> bool {
+        self.unchecked.is_empty()
+    }
+
+    /// Its bytes were found right: for as long as they are kept nobody need look at them again.
+    pub fn mark_checked(&self) {
+        for (block, range) in &self.unchecked {
+            block.checked.lock().add(range.clone());
+        }
+    }
 }
 
 /// Counters at one moment.
@@ -89,7 +105,33 @@ type Key = (WalSegmentId, u32);
 #[derive(Debug)]
 struct Block {
     slices: Vec<(u32, Bytes)>,
-    is_own: bool,
+    checked: Mutex<Checked>,
+}
+
+/// Parts of a block that were found right: ascending, none touching the next. Readers go forward, so there are few.
+#[derive(Debug, Default)]
+struct Checked(Vec<Range<u32>>);
+
+/// A reader that jumps about must not grow a block: parts beyond this number are looked at again.
+const CHECKED_PARTS_MAX: usize = 64;
+
+impl Checked {
+    fn holds(&self, range: &Range<u32>) -> bool {
+        let after = self.0.partition_point(|part| part.start <= range.start);
+        after.checked_sub(1).is_some_and(|at| range.end <= self.0[at].end)
+    }
+
+    fn add(&mut self, range: Range<u32>) {
+        let first = self.0.partition_point(|part| part.end < range.start);
+        let end = self.0.partition_point(|part| part.start <= range.end);
+        let touched = &self.0[first..end];
+        if touched.is_empty() && self.0.len() >= CHECKED_PARTS_MAX {
+            return;
+        }
+        let start = touched.first().map_or(range.start, |part| part.start.min(range.start));
+        let stop = touched.last().map_or(range.end, |part| part.end.max(range.end));
+        self.0.splice(first..end, [start..stop]);
+    }
 }
 
 #[derive(Clone)]
@@ -104,8 +146,12 @@ impl Weighter<Key, Arc<Block>> for ByBytes {
 
 impl ZoneCache {
     pub fn new(store: ObjectStorage, log_id: LogId, config: ZoneCacheConfig) -> Self {
+        let config = ZoneCacheConfig {
+            whole_object_bytes: config.whole_object_bytes.min(u32::try_from(config.max_bytes / 8).unwrap_or(u32::MAX)),
+            ..config
+        };
         // A shard must have room for many blocks, or a full one would throw out what was just loaded.
-        let block = u64::from(config.block_bytes.max(1));
+        let block = u64::from(config.block_bytes.max(config.whole_object_bytes).max(1));
         let shards = (config.max_bytes / (block * 32)).clamp(1, 16);
         let options = OptionsBuilder::new()
             .shards(usize::try_from(shards).unwrap_or(1))
@@ -126,8 +172,12 @@ impl ZoneCache {
         }
     }
 
-    pub fn config(&self) -> &ZoneCacheConfig {
-        &self.config
+    /// The length of the blocks of an object, but for the last.
+    pub fn block_bytes(&self, object_size: u64) -> u32 {
+        match u32::try_from(object_size) {
+            Ok(size) if size <= self.config.whole_object_bytes => size.max(1),
+            _ => self.config.block_bytes.max(1),
+        }
     }
 
     pub fn counts(&self) -> ZoneCacheCounts {
@@ -140,14 +190,17 @@ impl ZoneCache {
 
     /// Keeps the parts of a segment that this proxy has just written.
     pub fn insert_written(&self, segment: WalSegmentId, parts: &[Bytes]) {
-        for (number, slices) in (0..).zip(cut(parts, self.config.block_bytes)) {
-            self.blocks.insert((segment, number), Arc::new(Block { slices, is_own: true }));
+        let object_size = parts.iter().map(|part| part.len() as u64).sum();
+        for (number, slices) in (0..).zip(cut(parts, self.block_bytes(object_size))) {
+            let block = Block::new(slices);
+            block.checked.lock().add(0..u32::MAX);
+            self.blocks.insert((segment, number), Arc::new(block));
         }
     }
 
     /// Drops the blocks of a range, so that the next read fetches them again.
-    pub fn forget(&self, segment: WalSegmentId, range: &Range<u64>) {
-        for number in self.numbers(range) {
+    pub fn forget(&self, segment: WalSegmentId, object_size: u64, range: &Range<u64>) {
+        for number in numbers(range, self.block_bytes(object_size)) {
             self.blocks.remove(&(segment, number));
         }
     }
@@ -163,17 +216,13 @@ impl ZoneCache {
         if ranges.iter().any(|r| r.start >= r.end || r.end > object_size) {
             return Err(ReadError::Corrupt("a range outside its object".to_owned()));
         }
-        let mut wanted: Vec<u32> = ranges.iter().flat_map(|r| self.numbers(r)).collect();
+        let block_bytes = self.block_bytes(object_size);
+        let mut wanted: Vec<u32> = ranges.iter().flat_map(|r| numbers(r, block_bytes)).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        if object_size <= self.config.whole_object_bytes
-            && wanted.iter().any(|number| !self.blocks.contains_key(&(segment, *number)))
-        {
-            wanted = self.numbers(&(0..object_size)).collect();
-        }
         let blocks = self.load(segment, object_size, &wanted, age).await?;
         let block = |number: u32| wanted.binary_search(&number).ok().and_then(|at| blocks[at].as_ref());
-        ranges.iter().map(|range| self.collect(range, block)).collect()
+        ranges.iter().map(|range| collect(range, block_bytes, block)).collect()
     }
 
     /// The blocks of these numbers, which ascend. Guards are taken in that order by everyone, so readers that wait
@@ -224,55 +273,62 @@ impl ZoneCache {
         numbers: &[u32],
         run: Vec<(usize, Guard<'_>)>,
     ) -> Result<Vec<(usize, Arc<Block>)>, ReadError> {
-        let block_bytes = u64::from(self.config.block_bytes);
-        let start = u64::from(run.first().map_or(0, |(at, _)| numbers[*at])) * block_bytes;
-        let end = object_size.min(start + run.len() as u64 * block_bytes);
+        let block_bytes = self.block_bytes(object_size);
+        let start = u64::from(run.first().map_or(0, |(at, _)| numbers[*at])) * u64::from(block_bytes);
+        let end = object_size.min(start + run.len() as u64 * u64::from(block_bytes));
         let bytes = self.store.get_range(&object_key(self.log_id, segment), start..end).await?;
         let mut loaded = Vec::with_capacity(run.len());
         let is_shared = run.len() > 1;
-        for ((at, guard), mut slices) in run.into_iter().zip(cut(&[bytes], self.config.block_bytes)) {
+        for ((at, guard), mut slices) in run.into_iter().zip(cut(&[bytes], block_bytes)) {
             if is_shared {
                 // Else one block that stays would keep the bytes of all that came with it, uncounted.
                 slices.iter_mut().for_each(|(_, slice)| *slice = Bytes::copy_from_slice(slice));
             }
-            let block = Arc::new(Block { slices, is_own: false });
+            let block = Arc::new(Block::new(slices));
             // An error means that the block was inserted or removed meanwhile, which is as good.
             let _ = guard.insert(Arc::clone(&block));
             loaded.push((at, block));
         }
         Ok(loaded)
     }
+}
 
-    /// The numbers of the blocks that a range touches.
-    fn numbers(&self, range: &Range<u64>) -> Range<u32> {
-        let block_bytes = u64::from(self.config.block_bytes);
-        let number = |byte: u64| u32::try_from(byte).unwrap_or(u32::MAX);
-        number(range.start / block_bytes)..number(range.end.div_ceil(block_bytes))
-    }
+/// The numbers of the blocks that a range touches.
+fn numbers(range: &Range<u64>, block_bytes: u32) -> Range<u32> {
+    let block_bytes = u64::from(block_bytes);
+    let number = |byte: u64| u32::try_from(byte).unwrap_or(u32::MAX);
+    number(range.start / block_bytes)..number(range.end.div_ceil(block_bytes))
+}
 
-    /// Cuts one range out of its blocks.
-    fn collect<'a>(
-        &self,
-        range: &Range<u64>,
-        block: impl Fn(u32) -> Option<&'a Arc<Block>>,
-    ) -> Result<CachedRange, ReadError> {
-        let mut found = CachedRange { pieces: Vec::new(), is_own: true };
-        let mut length = 0;
-        for number in self.numbers(range) {
-            let block = block(number).ok_or_else(|| ReadError::Corrupt("a block is missing".to_owned()))?;
-            let base = u64::from(number) * u64::from(self.config.block_bytes);
-            let inside = |byte: u64| u32::try_from(byte.saturating_sub(base)).unwrap_or(u32::MAX);
-            found.is_own &= block.is_own;
-            block.copy_slices(inside(range.start)..inside(range.end), &mut found.pieces, &mut length);
+/// Cuts one range out of its blocks.
+fn collect<'a>(
+    range: &Range<u64>,
+    block_bytes: u32,
+    block: impl Fn(u32) -> Option<&'a Arc<Block>>,
+) -> Result<CachedRange, ReadError> {
+    let mut found = CachedRange { pieces: Vec::new(), unchecked: Vec::new() };
+    let mut length = 0;
+    for number in numbers(range, block_bytes) {
+        let block = block(number).ok_or_else(|| ReadError::Corrupt("a block is missing".to_owned()))?;
+        let base = u64::from(number) * u64::from(block_bytes);
+        let inside = |byte: u64| u32::try_from(byte.saturating_sub(base)).unwrap_or(u32::MAX).min(block_bytes);
+        let inside = inside(range.start)..inside(range.end);
+        block.copy_slices(inside.clone(), &mut found.pieces, &mut length);
+        if !block.checked.lock().holds(&inside) {
+            found.unchecked.push((Arc::clone(block), inside));
         }
-        if length == range.end - range.start {
-            return Ok(found);
-        }
-        Err(ReadError::Corrupt(format!("{length} bytes are there of {}", range.end - range.start)))
     }
+    if length == range.end - range.start {
+        return Ok(found);
+    }
+    Err(ReadError::Corrupt(format!("{length} bytes are there of {}", range.end - range.start)))
 }
 
 impl Block {
+    fn new(slices: Vec<(u32, Bytes)>) -> Self {
+        Self { slices, checked: Mutex::default() }
+    }
+
     /// Adds what lies in `range` to `out`; shares the bytes.
     fn copy_slices(&self, range: Range<u32>, out: &mut Vec<Bytes>, length: &mut u64) {
         let first = self.slices.partition_point(|(start, _)| *start <= range.start).saturating_sub(1);
@@ -325,7 +381,7 @@ mod tests {
     const SIZE: u64 = 100;
 
     /// A segment of 100 bytes in blocks of 10, fetched whole up to `whole`.
-    async fn cache(whole: u64) -> (ZoneCache, Vec<u8>) {
+    async fn cache(whole: u32) -> (ZoneCache, Vec<u8>) {
         let store = ObjectStorage::open(&Config { timeout_ms: 50, ..Config::new("memory://") }).expect("opened");
         let bytes: Vec<u8> = (0..100).collect();
         store.put(&object_key(LOG, SEGMENT), vec![bytes.clone().into()]).await.expect("written");
@@ -403,12 +459,42 @@ mod tests {
         cache.insert_written(SEGMENT, &[whole.slice(..3), whole.slice(3..44), whole.slice(44..)]);
         check(&cache, &bytes, &[0..100, 2..5, 43..45, 99..100]).await;
         let found = cache.read(SEGMENT, SIZE, slice::from_ref(&(12..15)), ReadAge::Hot).await.expect("read");
-        assert!(found[0].is_own);
+        assert!(found[0].is_checked());
         assert_eq!(found[0].pieces[0].as_ptr(), whole[12..].as_ptr());
         assert_eq!(gets(&cache), 0);
-        cache.forget(SEGMENT, &(12..15));
+        cache.forget(SEGMENT, SIZE, &(12..15));
         let found = cache.read(SEGMENT, SIZE, slice::from_ref(&(12..15)), ReadAge::Hot).await.expect("read");
-        assert!(!found[0].is_own && gets(&cache) == 1);
+        assert!(!found[0].is_checked() && gets(&cache) == 1);
+    }
+
+    #[tokio::test]
+    async fn bytes_from_the_store_are_checked_once_for_as_long_as_they_are_kept() {
+        for whole in [0, 100] {
+            let (cache, _) = cache(whole).await;
+            let is_checked = async |range: Range<u64>| {
+                let found = cache.read(SEGMENT, SIZE, slice::from_ref(&range), ReadAge::Hot).await.expect("read");
+                found[0].mark_checked();
+                found[0].is_checked()
+            };
+            assert!(!is_checked(5..25).await);
+            assert!(is_checked(5..25).await && is_checked(6..12).await);
+            assert!(!is_checked(4..25).await && !is_checked(20..26).await);
+            assert!(is_checked(4..26).await, "parts that touch are one");
+            cache.forget(SEGMENT, SIZE, &(5..6));
+            assert!(!is_checked(5..8).await, "other bytes now");
+        }
+    }
+
+    #[test]
+    fn checked_parts_are_bounded_in_number() {
+        let mut checked = Checked::default();
+        for start in 0..1000 {
+            checked.add(start * 10..start * 10 + 5);
+        }
+        assert_eq!(checked.0.len(), CHECKED_PARTS_MAX);
+        checked.add(0..10_000);
+        assert_eq!(checked.0, [0..10_000]);
+        assert!(checked.holds(&(0..10_000)) && !checked.holds(&(9_999..10_001)));
     }
 
     #[tokio::test]

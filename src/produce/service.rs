@@ -226,14 +226,17 @@ impl ProduceService {
             Some(active) => active,
             None => ActiveSegment::new(self.next_id(intake), now),
         };
+        let is_worth_a_put = |active: &ActiveSegment| active.fill().bytes >= self.limits.quiet_bytes;
+        let was_worth_a_put = is_worth_a_put(&active);
         active.push(PendingBatch { partition, meta, bytes, stream, slot }, now);
+        let became_worth_a_put = !was_worth_a_put && is_worth_a_put(&active);
         let is_rolled = is_full(active.fill(), &self.limits);
         if is_rolled {
             self.roll(intake, active, now);
         } else {
             intake.active = Some(active);
         }
-        if is_first || is_rolled {
+        if is_first || is_rolled || became_worth_a_put {
             self.wake.notify_one();
         }
     }
@@ -319,7 +322,7 @@ impl ProduceService {
     fn start_uploads(self: &Arc<Self>, uploading: &mut VecDeque<Uploading>) -> (Option<Instant>, bool) {
         let (rolled, roll_at, is_closed) = {
             let mut intake = self.intake.lock();
-            let roll_at = self.roll_by_time(&mut intake, Instant::now());
+            let roll_at = self.roll_by_time(&mut intake, Instant::now(), uploading.len());
             (std::mem::take(&mut intake.rolled), roll_at, intake.is_closed)
         };
         for (active, rolled_at) in rolled {
@@ -335,12 +338,12 @@ impl ProduceService {
         (roll_at, is_closed)
     }
 
-    fn roll_by_time(&self, intake: &mut Intake, now: Instant) -> Option<Instant> {
+    fn roll_by_time(&self, intake: &mut Intake, now: Instant, uploads: usize) -> Option<Instant> {
         let fill = intake.active.as_ref()?.fill();
         let decision = if intake.is_closed {
             Roll::Now { takes_token: true }
         } else {
-            should_roll(now, fill, &self.limits, &intake.budget)
+            should_roll(now, fill, &self.limits, &intake.budget, uploads)
         };
         match decision {
             Roll::At(at) => Some(at),

@@ -1,8 +1,8 @@
 //! When the active segment is rolled: a decision over plain values.
 //!
 //! A full segment rolls at once, and none waits longer than the window. Before that a segment rolls early
-//! - when it is worth a PUT by its size and no upload is under way: waiting would only leave the store idle, and the
-//!   requests that a client may have in flight would travel in bunches (the idea of Nagle's algorithm);
+//! - when it is worth a PUT by its size and no other segment is under way: waiting would only leave the store idle, and
+//!   the requests that a client may have in flight would travel in bunches (the idea of Nagle's algorithm);
 //! - when it is quiet, since waiting buys nothing where nothing more will come: at once if it is worth a PUT, else if
 //!   the PUT budget has a token.
 //!
@@ -60,10 +60,10 @@ pub(super) enum Roll {
     At(Instant),
 }
 
-/// `uploads`: how many are under way.
-pub(super) fn should_roll(now: Instant, fill: Fill, limits: &RollLimits, budget: &PutBudget, uploads: usize) -> Roll {
+/// `is_idle`: no other segment is under way.
+pub(super) fn should_roll(now: Instant, fill: Fill, limits: &RollLimits, budget: &PutBudget, is_idle: bool) -> Roll {
     let is_worth_a_put = fill.bytes >= limits.quiet_bytes;
-    if is_full(fill, limits) || (is_worth_a_put && uploads == 0) {
+    if is_full(fill, limits) || (is_worth_a_put && is_idle) {
         return Roll::Now { takes_token: false };
     }
     let window_end = fill.first + limits.window;
@@ -159,19 +159,19 @@ mod tests {
         ];
         for (name, now, first, last, bytes, batches, budget, expected) in table {
             let fill = Fill { first: start + ms(first), last: start + ms(last), bytes, batches };
-            assert_eq!(should_roll(start + ms(now), fill, &LIMITS, &budget, 1), expected, "{name}");
+            assert_eq!(should_roll(start + ms(now), fill, &LIMITS, &budget, false), expected, "{name}");
         }
     }
 
     #[test]
-    fn what_is_worth_a_put_does_not_wait_for_an_idle_store() {
+    fn what_is_worth_a_put_does_not_wait_while_nothing_is_under_way() {
         let start = Instant::now();
         let budget = PutBudget::new(start, LIMITS.window);
         let mut fill = Fill { first: start, last: start, bytes: 300, batches: 1 };
-        assert_eq!(should_roll(start, fill, &LIMITS, &budget, 0), Roll::Now { takes_token: false });
-        assert_eq!(should_roll(start, fill, &LIMITS, &budget, 1), Roll::At(start + LIMITS.quiet));
+        assert_eq!(should_roll(start, fill, &LIMITS, &budget, true), Roll::Now { takes_token: false });
+        assert_eq!(should_roll(start, fill, &LIMITS, &budget, false), Roll::At(start + LIMITS.quiet));
         fill.bytes = 299;
-        assert_eq!(should_roll(start, fill, &LIMITS, &budget, 0), Roll::At(start + LIMITS.quiet), "too small");
+        assert_eq!(should_roll(start, fill, &LIMITS, &budget, true), Roll::At(start + LIMITS.quiet), "too small");
     }
 
     #[test]
@@ -191,14 +191,14 @@ mod tests {
         assert_eq!(budget.next_token(later), Some(later + ms(100)));
     }
 
-    /// Plays arrivals (milliseconds after the one before, bytes) with so many uploads under way, and counts the rolls.
-    fn play(arrivals: &[(u64, usize)], uploads: usize) -> (u64, u64, u64) {
+    /// Plays arrivals (milliseconds after the one before, bytes), and counts the rolls.
+    fn play(arrivals: &[(u64, usize)], is_idle: bool) -> (u64, u64, u64) {
         let start = Instant::now();
         let mut budget = PutBudget::new(start, LIMITS.window);
         let (mut now, mut fill, mut puts, mut bytes): (_, Option<Fill>, _, _) = (start, None, 0, 0);
         let mut settle = |fill: &mut Option<Fill>, mut now: Instant, until: Instant, puts: &mut u64| {
             while let Some(filled) = *fill {
-                match should_roll(now, filled, &LIMITS, &budget, uploads) {
+                match should_roll(now, filled, &LIMITS, &budget, is_idle) {
                     Roll::Now { takes_token } => {
                         *puts += 1;
                         *fill = None;
@@ -231,9 +231,9 @@ mod tests {
         #[test]
         fn there_are_never_more_puts_than_the_budget_allows(
             arrivals in prop::collection::vec((0..40u64, 20..400usize), 1..400),
-            uploads in 0..2usize,
+            is_idle in any::<bool>(),
         ) {
-            let (puts, took_ms, bytes) = play(&arrivals, uploads);
+            let (puts, took_ms, bytes) = play(&arrivals, is_idle);
             // The smallest batch here is 20 bytes, so a segment full by batches holds at least quiet_bytes as well.
             let by_window = took_ms / 250 + u64::from(BURST);
             let by_bytes = bytes / 300;
@@ -244,9 +244,9 @@ mod tests {
         fn light_traffic_costs_no_more_than_the_window(
             // Too rarely and too little for a roll by batches or by size.
             arrivals in prop::collection::vec((14..300u64, 1..2usize), 1..200),
-            uploads in 0..2usize,
+            is_idle in any::<bool>(),
         ) {
-            let (puts, took_ms, _) = play(&arrivals, uploads);
+            let (puts, took_ms, _) = play(&arrivals, is_idle);
             prop_assert!(puts <= took_ms / 250 + u64::from(BURST), "{puts} in {took_ms} ms");
         }
     }

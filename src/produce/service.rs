@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -124,6 +124,8 @@ pub struct ProduceService {
     wake: Notify,
     is_drained: watch::Sender<bool>,
     counters: Counters,
+    /// Segments that are rolled and not answered.
+    under_way: AtomicUsize,
     is_stopped: AtomicBool,
 }
 
@@ -175,6 +177,7 @@ impl ProduceService {
             wake: Notify::new(),
             is_drained: watch::Sender::new(false),
             counters: Counters::default(),
+            under_way: AtomicUsize::new(0),
             is_stopped: AtomicBool::new(false),
         });
         tasks.spawn("produce", Arc::clone(&service).run());
@@ -250,6 +253,7 @@ impl ProduceService {
 
     fn roll(&self, intake: &mut Intake, active: ActiveSegment, now: Instant) {
         self.counters.segments_rolled.fetch_add(1, Ordering::Relaxed);
+        self.under_way.fetch_add(1, Ordering::AcqRel);
         intake.rolled.push_back((active, now));
     }
 
@@ -322,7 +326,7 @@ impl ProduceService {
     fn start_uploads(self: &Arc<Self>, uploading: &mut VecDeque<Uploading>) -> (Option<Instant>, bool) {
         let (rolled, roll_at, is_closed) = {
             let mut intake = self.intake.lock();
-            let roll_at = self.roll_by_time(&mut intake, Instant::now(), uploading.len());
+            let roll_at = self.roll_by_time(&mut intake, Instant::now());
             (std::mem::take(&mut intake.rolled), roll_at, intake.is_closed)
         };
         for (active, rolled_at) in rolled {
@@ -338,12 +342,12 @@ impl ProduceService {
         (roll_at, is_closed)
     }
 
-    fn roll_by_time(&self, intake: &mut Intake, now: Instant, uploads: usize) -> Option<Instant> {
+    fn roll_by_time(&self, intake: &mut Intake, now: Instant) -> Option<Instant> {
         let fill = intake.active.as_ref()?.fill();
         let decision = if intake.is_closed {
             Roll::Now { takes_token: true }
         } else {
-            should_roll(now, fill, &self.limits, &intake.budget, uploads)
+            should_roll(now, fill, &self.limits, &intake.budget, self.under_way.load(Ordering::Acquire) == 0)
         };
         match decision {
             Roll::At(at) => Some(at),
@@ -422,7 +426,8 @@ impl ProduceService {
         self.answer(answers, std::iter::repeat(Err(rejected)));
     }
 
-    /// Answers batches, in order. What they leave for R3 is noted before any client can know its answer.
+    /// Answers the batches of one segment, in order. What they leave for R3 is noted before any client can know its
+    /// answer.
     fn answer(&self, answers: Vec<PendingAnswer>, results: impl Iterator<Item = BatchResult>) {
         let answers: Vec<_> = answers.into_iter().zip(results).collect();
         {
@@ -436,6 +441,9 @@ impl ProduceService {
         }
         for (answer, result) in answers {
             answer.slot.answer(result);
+        }
+        if self.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.wake.notify_one();
         }
     }
 }

@@ -9,6 +9,8 @@ pub enum WireError {
     BadLength { field: &'static str, length: i64 },
     #[error("{field} claims {count} elements, but only {remaining} bytes follow")]
     BadCount { field: &'static str, count: usize, remaining: usize },
+    #[error("a tagged field has the tag {tag}, and none is above 2147483647")]
+    BadTag { tag: u32 },
     #[error("{field} is null, which this version does not allow")]
     Null { field: &'static str },
     #[error("{field} is not UTF-8")]

@@ -161,13 +161,19 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// A tag is an int to Kafka. Codecs that keep it as one lose a field whose tag is not when they write it again.
+    pub(super) fn tag(&mut self) -> Result<u32, WireError> {
+        let tag = self.uvarint("a tag")?;
+        i32::try_from(tag).map(|_| tag).map_err(|_| WireError::BadTag { tag })
+    }
+
     /// Calls `read` for each tagged field with its tag; whatever `read` leaves of it is skipped.
     pub(super) fn tagged_fields(
         &mut self,
         mut read: impl FnMut(u32, &mut Self) -> Result<(), WireError>,
     ) -> Result<(), WireError> {
         for _ in 0..self.tagged_field_count()? {
-            let tag = self.uvarint("a tag")?;
+            let tag = self.tag()?;
             let size = self.uvarint("a tagged field's size")? as usize;
             let outer_end = self.narrow("a tagged field", size)?;
             read(tag, self)?;

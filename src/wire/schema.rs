@@ -192,7 +192,7 @@ impl Walker<'_> {
 
     fn tagged_fields(&mut self, fields: &[Field]) -> Result<(), WireError> {
         for _ in 0..self.reader.tagged_field_count()? {
-            let tag = self.reader.uvarint("a tag")?;
+            let tag = self.reader.tag()?;
             let size = self.reader.uvarint("a tagged field's size")? as usize;
             let Some(field) = fields.iter().find(|f| f.tag == Some(tag) && f.exists(self.version)) else {
                 self.unknown_tagged_field(size)?;

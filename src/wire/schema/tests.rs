@@ -235,6 +235,19 @@ fn a_flood_of_tagged_fields_is_refused() {
 }
 
 #[test]
+fn a_tag_is_an_int() {
+    let schema = schemas::request(18).expect("a schema");
+    let with_tag = |tag: u32| {
+        let mut body = BytesMut::from(&[1, 1, 1][..]);
+        put_uvarint(&mut body, tag);
+        body.put_u8(0);
+        walk(schema, 18, 3, &body, PLENTY)
+    };
+    assert_eq!(with_tag(0x7fff_ffff), Ok(()));
+    assert_eq!(with_tag(0x8000_0000), Err(WireError::BadTag { tag: 0x8000_0000 }));
+}
+
+#[test]
 fn a_known_tagged_field_must_be_as_long_as_it_says() {
     // Fetch 15 with ReplicaState (tag 1): 4 + 8 bytes and its own tagged fields make 13.
     let schema = schemas::request(1).expect("a schema");

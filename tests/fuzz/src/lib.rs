@@ -26,7 +26,8 @@ pub const MESSAGE_BYTES: usize = 32 << 20;
 /// And no message takes more than this for each of its bytes.
 const MOST_PER_BYTE: usize = 48;
 /// What a decoder of compressed records may need: its windows, or for snappy, which has none, the whole output.
-const DECODER_BYTES: usize = 16 << 20;
+/// A legacy frame of lz4 has blocks of 8 MiB, one before and one behind the decoder.
+const DECODER_BYTES: usize = 17 << 20;
 const DECODER_PER_BYTE: usize = 40;
 /// Steps of 64 KiB that a search in a batch is followed.
 const SEARCH_STEPS: usize = 32;

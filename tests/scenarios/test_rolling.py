@@ -18,6 +18,9 @@ from matrix_driver import JVM
 from members import PARTITIONS, reading
 from workload import Load, new_topic, read_and_verify, read_values, running_proxies, wait_until_healthy
 
+# Records a second of each producer: requests are always under way, and the machine has time for the restarts.
+RATE = 200
+
 
 @pytest.fixture(scope="module")
 def kafka():
@@ -33,7 +36,7 @@ class JavaLoad:
 
     SETTINGS = ["linger.ms=5", "batch.size=1000", "request.timeout.ms=30000", "retries=2147483647"]
 
-    def __init__(self, bootstrap, topic, rate=500):
+    def __init__(self, bootstrap, topic, rate=RATE):
         self.topic, self.rate, self.sent = topic, rate, 0
         self._stopping = threading.Event()
         self._log = tempfile.TemporaryFile("w+")
@@ -98,7 +101,7 @@ def run_under_load(bootstrap, roll):
         for _ in range(2):
             group.join(bootstrap)
         group.wait_until_shared()
-        loads = [Load(bootstrap, topic, PARTITIONS, rate=500) for topic in native_topics]
+        loads = [Load(bootstrap, topic, PARTITIONS, rate=RATE) for topic in native_topics]
         for load in loads:
             stack.callback(load.stop_sending)
         java = [JavaLoad(bootstrap, topic) for topic in java_topics]
@@ -109,9 +112,9 @@ def run_under_load(bootstrap, roll):
             for topic in native_topics + java_topics:
                 for load in [*loads, *java]:
                     load.check()
-                group.wait_for_more(topic, 500)
+                group.wait_for_more(topic, RATE)
             for load in loads:
-                load.wait_for_acknowledged(100, 120)
+                load.wait_for_acknowledged(RATE, 120)
 
         go_on()
         roll(go_on)

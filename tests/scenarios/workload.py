@@ -46,13 +46,14 @@ def record_value(sender, partition, sequence, size):
 
 
 @contextlib.contextmanager
-def running_proxies(kafka, zones=("zone-a",), settings=None):
+def running_proxies(kafka, zones=("zone-a",), settings=None, environment=None):
     """Proxies of one metadata log and one store, both new; what their logs say is shown when the scenario fails."""
     own = {"metadata.topic": f"__metadata_{uuid.uuid4().hex[:8]}", **(settings or {})}
     with tempfile.TemporaryDirectory(prefix="sidestream-store-") as store, contextlib.ExitStack() as stack:
         proxies = []
         for number, zone in enumerate(zones, start=1):
-            proxies.append(Proxy(kafka, pathlib.Path(store), proxy_id=number, zone=zone, settings=own))
+            proxies.append(Proxy(kafka, pathlib.Path(store), proxy_id=number, zone=zone, settings=own,
+                                 environment=environment))
             stack.callback(proxies[-1].stop)
         try:
             yield proxies

@@ -70,7 +70,10 @@ impl FrameReader {
         if !self.fill(count).await? && count > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(self.ahead.split_to(count).freeze())
+        // Copied: a slice would keep all that was read with it, for as long as a batch in it is kept.
+        let taken = Bytes::copy_from_slice(&self.ahead[..count]);
+        self.ahead.advance(count);
+        Ok(taken)
     }
 
     /// Takes the first `count` bytes of a frame, to be passed on or to be followed by the rest.
@@ -292,6 +295,18 @@ mod tests {
         let ended = tokio::time::timeout(2 * STALL_DEADLINE, reader.pass(200, &mut sink)).await;
         let ended = ended.expect("it ends").expect_err("the other half does not come");
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// The zone cache keeps a batch for as long as it likes, and counts the batch's own bytes.
+    #[tokio::test]
+    async fn a_small_frame_keeps_no_memory_but_its_own() {
+        let (mut near, far) = tokio::io::duplex(1024);
+        near.write_all(&[7; 300]).await.expect("room");
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
+        let frame = reader.take(100).await.expect("it is there");
+        assert_eq!(frame, [7; 100][..]);
+        assert_eq!(frame.try_into_mut().map(|own| own.capacity()).unwrap_or(usize::MAX), 100);
+        assert_eq!(reader.take(200).await.expect("it is there"), [7; 200][..]);
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::consume::consumer;
 use super::produce::{Pace, Source, report};
 use super::report::{Latencies, Report};
-use super::{Clock, Load, Payload, Target, offsets_of};
+use super::{Clock, Load, Payload, Target, offsets_of, parse_rate};
 use crate::demo::parse_duration;
 
 #[derive(Args, Debug)]
@@ -22,7 +22,7 @@ pub(in crate::cli) struct Options {
     #[command(flatten)]
     pub(super) load: Load,
     /// Records a second.
-    #[arg(long, default_value = "100")]
+    #[arg(long, default_value = "100", value_parser = parse_rate)]
     rate: f64,
     /// How long (such as 60s).
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, default_value = "10s")]
@@ -33,10 +33,9 @@ pub(in crate::cli) struct Options {
 const CATCH_UP: Duration = Duration::from_secs(30);
 
 pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
-    ensure!(options.rate > 0.0, "--rate {}: it must be above 0", options.rate);
     let clock = Clock::start();
     let source = Source::new(&options.target, &options.load, clock)?;
-    let consumer = consumer(&options.target)?;
+    let consumer = consumer(&options.target, false)?;
     follow_the_end(&consumer, &options.target)?;
     let produced = AtomicBool::new(false);
     let records = (options.rate * options.for_.as_secs_f64()).ceil() as u64;

@@ -99,7 +99,31 @@ impl Silence {
 
 #[cfg(test)]
 mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
     use super::*;
+
+    #[test]
+    fn the_end_of_a_partition_need_not_be_a_record() {
+        let mock = MockCluster::new(1).expect("a mock");
+        mock.create_topic("ends", 1, 1).expect("created");
+        let target =
+            Target { bootstrap: mock.bootstrap_servers(), topic: "ends".to_owned(), property: Vec::new(), json: false };
+        let producer: BaseProducer = target.client().expect("settings").create().expect("a producer");
+        for _ in 0..5 {
+            let record = BaseRecord::<(), [u8]>::to("ends").partition(0).payload(b"value");
+            producer.send(record).map_err(|(error, _)| error).expect("room");
+        }
+        producer.flush(Duration::from_secs(30)).expect("acknowledged");
+        let consumer = consumer(&target, true).expect("a consumer");
+        let mut assignment = TopicPartitionList::new();
+        assignment.add_partition_offset("ends", 0, Offset::Offset(0)).expect("an offset");
+        consumer.assign(&assignment).expect("assigned");
+        // As if a transaction's marker stood at offset 5.
+        let read = read(&consumer, BTreeMap::from([(0, 6)]), u64::MAX).expect("it ends");
+        assert_eq!(read, (5, 25));
+    }
 
     #[test]
     fn few_records_end_a_silence_as_many_do() {

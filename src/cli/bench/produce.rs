@@ -71,7 +71,7 @@ pub(super) fn report(name: &'static str, load: &Load, seconds: f64, sources: &[S
     for source in sources {
         let seen = &source.producer.context().0;
         acknowledged.merge(&seen.latencies.lock());
-        records += seen.acknowledged.load(Ordering::Acquire);
+        records += source.acknowledged();
         failed += seen.failed.load(Ordering::Acquire);
         reason = reason.or_else(|| seen.first_failure.lock().clone());
     }
@@ -181,6 +181,10 @@ impl Source {
             sent?;
             flushed.context("records were not acknowledged")
         })
+    }
+
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.producer.context().0.acknowledged.load(Ordering::Acquire)
     }
 
     fn send_all(&self, pace: &Pace) -> anyhow::Result<()> {

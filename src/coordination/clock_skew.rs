@@ -14,7 +14,7 @@ use crate::types::TimestampMs;
 const AHEAD_MS: i64 = 2_000;
 /// A command may wait for the log this long before anything is wrong with a clock.
 const BEHIND_MS: i64 = 30_000;
-/// Older commands are being replayed.
+/// Older commands are being replayed, and so are those from the future: this clock has been set back since.
 const REPLAYED_MS: i64 = 120_000;
 const WARN_EVERY: Duration = Duration::from_secs(600);
 
@@ -31,7 +31,7 @@ enum Skew {
 
 /// From our own times when a command was proposed and now, and log time after it was applied.
 fn skew(proposed: TimestampMs, now: TimestampMs, log_time: TimestampMs) -> Option<Skew> {
-    if now.saturating_sub(proposed) > REPLAYED_MS {
+    if !(0..=REPLAYED_MS).contains(&now.saturating_sub(proposed)) {
         return None;
     }
     match log_time.saturating_sub(proposed) {
@@ -75,6 +75,7 @@ mod tests {
             ("clocks a little apart", now, now - 1_500, None),
             ("an hour ahead", now, now - 3_600_000, Some(Skew::Ahead(3_600_000))),
             ("a minute behind, which is all that log time follows", now, now + 60_000, Some(Skew::Behind(60_000))),
+            ("from before an hour was taken back", now + 3_500_000, now, None),
             ("replayed from last week", now - 600_000_000, now - 600_000_000 + 60_000, None),
         ];
         for (name, proposed, log_time, expected) in table {

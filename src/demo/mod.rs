@@ -41,14 +41,19 @@ pub struct Options {
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or("a unit is missing: write 20s or 2m")?;
     let number: u64 = text[..split].parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
-    match &text[split..] {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number * 60)),
-        "h" => Ok(Duration::from_secs(number * 3600)),
-        unit => Err(format!("{unit:?} is not a unit: use ms, s, m or h")),
-    }
+    let unit_ms = match &text[split..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        unit => return Err(format!("{unit:?} is not a unit: use ms, s, m or h")),
+    };
+    let duration = number.checked_mul(unit_ms).map(Duration::from_millis).filter(|d| *d <= LONGEST_DURATION);
+    duration.ok_or_else(|| format!("{text:?} is longer than a year"))
 }
+
+/// What is longer was not meant, and may be more than a clock can hold.
+const LONGEST_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Runs the demo. Success only if every record that was produced was consumed once and in order.
 pub async fn run(options: Options) -> anyhow::Result<ExitCode> {
@@ -95,5 +100,8 @@ mod tests {
         assert!(parse_duration("20").is_err());
         assert!(parse_duration("s").is_err());
         assert!(parse_duration("5 parsecs").is_err());
+        for endless in ["18446744073709551615ms", "18446744073709551615s", "18446744073709551615h"] {
+            assert!(parse_duration(endless).is_err(), "{endless} can be added to no clock");
+        }
     }
 }

@@ -146,23 +146,30 @@ impl Reader {
         for at in &bad {
             self.cache.forget(segment.id, segment.object_size, &ranges[*at]);
         }
-        for at in bad {
-            found[at] = self.read_again(segment, &ranges[at], age).await;
+        let wanted: Vec<Range<u64>> = bad.iter().map(|at| ranges[*at].clone()).collect();
+        for (at, again) in bad.into_iter().zip(self.read_again(segment, &wanted, age).await) {
+            found[at] = again.inspect_err(|error| report(segment, error));
         }
         Ok(found)
     }
 
-    async fn read_again(&self, segment: &SegmentRef, range: &Range<u64>, age: ReadAge) -> Found {
-        let found = self.cache.read(segment.id, segment.object_size, std::slice::from_ref(range), age).await;
-        let found = found.and_then(|mut found| match found.pop() {
-            Some(range) if is_right(&range) => Ok(range),
-            Some(_) => {
-                self.cache.forget(segment.id, segment.object_size, range);
-                Err(ReadError::Corrupt("the CRC of a stored batch does not match".to_owned()))
+    /// All at once: they may lie in one block, which is then fetched once and not for each of them.
+    async fn read_again(&self, segment: &SegmentRef, ranges: &[Range<u64>], age: ReadAge) -> Vec<Found> {
+        if ranges.is_empty() {
+            return Vec::new();
+        }
+        let found = match self.cache.read(segment.id, segment.object_size, ranges, age).await {
+            Ok(found) => found,
+            Err(error) => return vec![Err(error); ranges.len()],
+        };
+        let check = |(found, range): (CachedRange, &Range<u64>)| {
+            if is_right(&found) {
+                return Ok(found);
             }
-            None => Err(ReadError::NotFound),
-        });
-        found.inspect_err(|error| report(segment, error))
+            self.cache.forget(segment.id, segment.object_size, range);
+            Err(ReadError::Corrupt("the CRC of a stored batch does not match".to_owned()))
+        };
+        found.into_iter().zip(ranges).map(check).collect()
     }
 }
 

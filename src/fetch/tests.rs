@@ -276,6 +276,20 @@ async fn bytes_that_are_wrong_for_good_are_not_served() {
 }
 
 #[tokio::test]
+async fn an_object_that_is_wrong_as_a_whole_is_fetched_twice_and_not_once_a_batch() {
+    let (bench, a) = (bench(), view(0));
+    let broken = || {
+        let mut bytes = records(1, 0).to_vec();
+        *bytes.last_mut().expect("not empty") ^= 1;
+        Bytes::from(bytes)
+    };
+    let batches: Vec<_> = (0..10).map(|_| (&*a, broken())).collect();
+    bench.write(&batches, false).await;
+    assert_eq!(bench.fetch(&[(&a, 0)]).await[0].error, ErrorCode::KafkaStorageError);
+    assert_eq!(bench.store.stats().counts(Operation::Get).requests, 2);
+}
+
+#[tokio::test]
 async fn an_answer_holds_its_memory_until_it_is_dropped() {
     let (bench, a) = (bench(), view(0));
     bench.write(&[(&a, BatchBuilder::new().value_len(100_000).build()), (&a, records(1, 5))], false).await;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::halves::WriteHalf;
 use super::order::{AnswerOrder, SlotId, Step};
-use super::stream::{FrameReader, write_parts};
+use super::stream::{FrameReader, flush, write_parts};
 
 /// A local answer.
 #[derive(Debug)]
@@ -174,7 +173,7 @@ impl Writer {
             match self.answers.step() {
                 Step::WriteLocal(Answer::Frame(parts)) => write_parts(&mut self.client, parts).await?,
                 Step::WriteLocal(Answer::Nothing) => {}
-                Step::WriteLocal(Answer::Close) => return self.client.flush().await,
+                Step::WriteLocal(Answer::Close) => return flush(&mut self.client).await,
                 Step::PassUpstream => {
                     let upstream = newest(&mut upstream, &mut self.upstreams).await?;
                     pass_frame(upstream, &mut self.client).await?;
@@ -192,7 +191,7 @@ impl Writer {
                 }
             }
             // An answer counts as given once it has left our buffers.
-            self.client.flush().await?;
+            flush(&mut self.client).await?;
             self.answers.written();
         }
     }
@@ -270,4 +269,25 @@ async fn take_frame(upstream: &mut FrameReader) -> io::Result<Bytes> {
     let mut frame = upstream.take(4 + length).await?;
     frame.advance(4);
     Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// As over TLS, which takes an answer at once and sends it when it is flushed.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_buffered_and_not_read_ends_the_connection() {
+        let (near, _far) = tokio::io::duplex(7);
+        let client = WriteHalf::Other(Box::new(tokio::io::BufWriter::new(near)));
+        let answers = Answers::new(CancellationToken::new());
+        let (_upstreams, opened) = mpsc::channel(1);
+        let slot = answers.push_local();
+        answers.finish(slot, Answer::Frame(vec![Bytes::from_static(&[0; 100])]));
+        let writer = Writer { answers, client, upstreams: opened, reopens: true };
+        let ended = tokio::time::timeout(Duration::from_secs(3600), writer.run()).await.expect("it ends");
+        assert_eq!(ended.expect_err("nobody reads").kind(), io::ErrorKind::TimedOut);
+    }
 }

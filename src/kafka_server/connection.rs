@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +19,7 @@ use super::dispatch::{self, Incoming, Refused, Reply, Route};
 use super::halves::{ReadHalf, WriteHalf};
 use super::memory::Reserved;
 use super::session::{CallError, Door, Session};
-use super::stream::FrameReader;
+use super::stream::{FrameReader, flush, write};
 use crate::topic_catalog::TopicCatalog;
 use crate::wire::WireError;
 use crate::wire::api_versions;
@@ -182,7 +181,7 @@ impl Connection {
     async fn forward(&mut self, length: usize, answered: bool) -> Result<(), Ended> {
         let upstream = self.session.forward(answered).await?;
         self.client.pass(4 + length, upstream).await?;
-        upstream.flush().await?;
+        flush(upstream).await?;
         Ok(())
     }
 
@@ -209,7 +208,7 @@ impl Connection {
         let answered = look.acks != Some(0);
         let upstream = self.session.forward(answered).await?;
         let mut left = total - begun.bytes.len();
-        upstream.write_all(&begun.bytes).await?;
+        write(upstream, &begun.bytes).await?;
         drop(begun);
         while left > 0 {
             // Records are passed over, so they need not come through here.
@@ -225,9 +224,9 @@ impl Connection {
             if let Some(topic) = look.withheld {
                 return Err(Refused::MisroutedProduce { topic }.into());
             }
-            upstream.write_all(&piece.bytes).await?;
+            write(upstream, &piece.bytes).await?;
         }
-        upstream.flush().await?;
+        flush(upstream).await?;
         Ok(())
     }
 
@@ -289,8 +288,8 @@ impl Connection {
             }
             Reply::Forward(frame) => {
                 let upstream = self.session.forward(true).await?;
-                upstream.write_all(&frame).await?;
-                upstream.flush().await?;
+                write(upstream, &frame).await?;
+                flush(upstream).await?;
             }
         }
         Ok(())

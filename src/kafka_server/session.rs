@@ -7,14 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_protocol::messages::MetadataRequest;
 use kafka_protocol::protocol::Request;
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Proxy;
 use super::answers::Answers;
 use super::authorization::Grants;
 use super::halves::{self, WriteHalf};
-use super::stream::FrameReader;
+use super::stream::{FrameReader, flush, write};
 use crate::types::Endpoint;
 use crate::upstream::UpstreamStream;
 use crate::wire::{self, WireError};
@@ -180,8 +179,8 @@ impl Session {
             }
         };
         let upstream = self.upstream.as_mut().ok_or(CallError::Lost)?;
-        upstream.write_all(&frame).await?;
-        upstream.flush().await?;
+        write(upstream, &frame).await?;
+        flush(upstream).await?;
         let answer = tokio::time::timeout(CALL_DEADLINE, answer).await;
         answer.map_err(|_| CallError::Lost)?.map_err(|_| CallError::Lost)
     }

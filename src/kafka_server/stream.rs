@@ -70,7 +70,10 @@ impl FrameReader {
         if !self.fill(count).await? && count > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(self.ahead.split_to(count).freeze())
+        // Copied: a slice would keep all that was read with it, for as long as a batch in it is kept.
+        let taken = Bytes::copy_from_slice(&self.ahead[..count]);
+        self.ahead.advance(count);
+        Ok(taken)
     }
 
     /// Takes the first `count` bytes of a frame, to be passed on or to be followed by the rest.
@@ -119,10 +122,10 @@ impl FrameReader {
     /// Passes exactly `count` bytes on to `sink`.
     pub(super) async fn pass(&mut self, mut count: usize, sink: &mut WriteHalf) -> io::Result<()> {
         if count <= READ_AHEAD {
-            self.fill(count).await?;
+            within(STALL_DEADLINE, self.fill(count)).await?;
         }
         if count <= self.ahead.len() {
-            read_in_time(sink.write_all(&self.ahead[..count])).await?;
+            write(sink, &self.ahead[..count]).await?;
             self.ahead.advance(count);
             return Ok(());
         }
@@ -134,7 +137,7 @@ impl FrameReader {
             let size = if self.ahead.is_empty() { count } else { count.min(self.ahead.len()) };
             let piece = self.piece(size).await?;
             count -= piece.bytes.len();
-            read_in_time(sink.write_all(&piece.bytes)).await?;
+            write(sink, &piece.bytes).await?;
         }
         Ok(())
     }
@@ -192,6 +195,16 @@ impl FrameReader {
         })
         .await
     }
+}
+
+/// Writes all of it, unless its reader has gone without a word.
+pub(super) async fn write(sink: &mut WriteHalf, bytes: &[u8]) -> io::Result<()> {
+    read_in_time(sink.write_all(bytes)).await
+}
+
+/// Sends what was written; over TLS that may have waited in a buffer until now.
+pub(super) async fn flush(sink: &mut WriteHalf) -> io::Result<()> {
+    read_in_time(sink.flush()).await
 }
 
 /// Ends a write whose reader has gone without a word.
@@ -269,6 +282,31 @@ mod tests {
         let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
         let ended = reader.pass(2 * PIECE, &mut sink).await.expect_err("the other half does not come");
         assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_frame_that_moves_no_more_ends_too() {
+        let (mut near, far) = tokio::io::duplex(1024);
+        let (out, _seen) = tokio::io::duplex(1024);
+        near.write_all(&[0; 100]).await.expect("room");
+        let mut sink = WriteHalf::Other(Box::new(out));
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
+        assert!(reader.fill(4).await.expect("open"), "the beginning is there");
+        let ended = tokio::time::timeout(2 * STALL_DEADLINE, reader.pass(200, &mut sink)).await;
+        let ended = ended.expect("it ends").expect_err("the other half does not come");
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// The zone cache keeps a batch for as long as it likes, and counts the batch's own bytes.
+    #[tokio::test]
+    async fn a_small_frame_keeps_no_memory_but_its_own() {
+        let (mut near, far) = tokio::io::duplex(1024);
+        near.write_all(&[7; 300]).await.expect("room");
+        let mut reader = FrameReader::new(ReadHalf::Other(Box::new(far)), Arc::default());
+        let frame = reader.take(100).await.expect("it is there");
+        assert_eq!(frame, [7; 100][..]);
+        assert_eq!(frame.try_into_mut().map(|own| own.capacity()).unwrap_or(usize::MAX), 100);
+        assert_eq!(reader.take(200).await.expect("it is there"), [7; 200][..]);
     }
 
     #[tokio::test]

@@ -77,6 +77,12 @@ impl<'a> RecordSearch<'a> {
     pub fn advance(&mut self, bytes: usize) -> Progress {
         let until = self.records.taken.saturating_add(bytes);
         while self.records.taken < until {
+            if self.records.pass_rest(until).is_err() {
+                return Progress::Done(self.whole_batch());
+            }
+            if self.records.rest > 0 {
+                break;
+            }
             match self.records.next() {
                 None => return Progress::Done(self.best),
                 Some(Err(Unreadable)) => return Progress::Done(self.whole_batch()),
@@ -123,6 +129,9 @@ struct Records<'a> {
     taken: usize,
     limit: usize,
     left: i32,
+    /// What is still to be passed of the record that was looked at last.
+    rest: usize,
+    next_delta: i32,
     base_timestamp: TimestampMs,
 }
 
@@ -137,6 +146,8 @@ impl<'a> Records<'a> {
             taken: 0,
             limit,
             left: header.records_count,
+            rest: 0,
+            next_delta: 0,
             base_timestamp: header.base_timestamp,
         }
     }
@@ -147,9 +158,21 @@ impl<'a> Records<'a> {
         let _attributes = self.byte()?;
         let timestamp_delta = self.varint()?;
         let offset_delta = i32::try_from(self.varint()?).map_err(|_| Unreadable)?;
-        self.skip(end.checked_sub(self.taken).ok_or(Unreadable)?)?;
+        if offset_delta != self.next_delta {
+            // An answer made of it could lie outside the batch, behind records that were never read.
+            return Err(Unreadable);
+        }
+        self.next_delta += 1;
+        self.rest = end.checked_sub(self.taken).ok_or(Unreadable)?;
         let timestamp = self.base_timestamp.wrapping_add(timestamp_delta);
         Ok(FoundRecord { offset_delta, timestamp, precision: Precision::Exact })
+    }
+
+    /// Passes what is left of the last record, so far as it lies before `until`.
+    fn pass_rest(&mut self, until: usize) -> Result<(), Unreadable> {
+        let step = self.rest.min(until.saturating_sub(self.taken));
+        self.rest -= step;
+        self.skip(step)
     }
 
     /// A zigzag varint of at most ten bytes, as Kafka's `ByteUtils.readVarlong`.
@@ -315,6 +338,35 @@ mod tests {
         let mut search = RecordSearch::new(&batch, Wanted::AtOrAfter(900), 0).expect("a header");
         assert_eq!(search.advance(100), Progress::More);
         assert_eq!(run(search, 100), exact(900, 900));
+    }
+
+    #[test]
+    fn a_large_record_is_passed_in_steps_too() {
+        for codec in CODECS {
+            let batch = BatchBuilder::new().timestamps(&[1, 2]).value_len(4 << 20).compression(codec).build();
+            let mut search = RecordSearch::new(&batch, Wanted::MaxTimestamp, 0).expect("a header");
+            let mut passed = 0;
+            while search.advance(64 << 10) == Progress::More {
+                let step = search.records.taken - passed;
+                assert!(step <= (64 << 10) + BUFFER, "{codec:?} took {step} at once");
+                passed = search.records.taken;
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_lies_about_its_offset_is_not_an_answer() {
+        for (record, delta) in [(0, 63), (0, -1), (1, 0), (1, 2)] {
+            let mut batch = BatchBuilder::new().timestamps(&[1000, 5000]).build().to_vec();
+            let first = HEADER_SIZE;
+            let second = first + 1 + usize::from(batch[first] / 2);
+            // Behind the length, the attributes and the timestamp delta, which takes two bytes in the second.
+            let at = [first + 3, second + 4][record];
+            batch[at] = ((delta << 1) ^ (delta >> 31)) as u8;
+            assert_eq!(find(&batch, Wanted::MaxTimestamp, 0), whole(0, 5000), "{record} at {delta}");
+            let target = [1000, 5000][record];
+            assert_eq!(find(&batch, Wanted::AtOrAfter(target), 0), whole(0, 5000), "{record} at {delta}");
+        }
     }
 
     /// The same by looking at every record.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -26,7 +26,7 @@ pub(in crate::cli) struct Options {
 const STALLED: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
-    let consumer = consumer(&options.target)?;
+    let consumer = consumer(&options.target, true)?;
     let mut left = BTreeMap::new();
     let mut assignment = TopicPartitionList::new();
     for (partition, low, high) in offsets_of(&consumer, &options.target)? {
@@ -43,11 +43,13 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(Report { name: "consume", records, bytes, seconds, failed: None, latencies: Vec::new() })
 }
 
-pub(super) fn consumer(target: &Target) -> anyhow::Result<BaseConsumer> {
+/// With `tells_ends` the consumer says when it has come to the end of a partition.
+pub(super) fn consumer(target: &Target, tells_ends: bool) -> anyhow::Result<BaseConsumer> {
     let mut settings = target.client()?;
     settings
         .set("group.id", "sidestream-bench")
         .set("enable.auto.commit", "false")
+        .set("enable.partition.eof", tells_ends.to_string())
         .set("queued.max.messages.kbytes", "131072")
         .set("queued.min.messages", "500000");
     target.with_properties(&mut settings)?;
@@ -56,23 +58,80 @@ pub(super) fn consumer(target: &Target) -> anyhow::Result<BaseConsumer> {
 
 fn read(consumer: &BaseConsumer, mut left: BTreeMap<i32, i64>, most: u64) -> anyhow::Result<(u64, u64)> {
     let (mut records, mut bytes) = (0u64, 0u64);
-    let mut heard = Instant::now();
+    let mut silence = Silence { records, since: Instant::now() };
     while !left.is_empty() && records < most {
         match consumer.poll(Duration::from_millis(100)) {
             Some(Ok(message)) => {
                 records += 1;
                 bytes += message.payload_len() as u64;
-                if records.is_multiple_of(1024) {
-                    heard = Instant::now();
-                }
                 if left.get(&message.partition()).is_some_and(|end| message.offset() + 1 >= *end) {
                     left.remove(&message.partition());
                 }
             }
-            Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::PartitionEOF))) => {}
+            // The last offset of a partition need not be a record: a transaction ends with a marker.
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                left.remove(&partition);
+            }
             Some(Err(error)) => tracing::warn!(%error, "the consumer reports an error"),
-            None => ensure!(heard.elapsed() < STALLED, "nothing came for {} s", STALLED.as_secs()),
+            None => {
+                let lasts = silence.lasts(records, Instant::now());
+                ensure!(lasts < STALLED, "nothing came for {} s", STALLED.as_secs());
+            }
         }
     }
     Ok((records, bytes))
+}
+
+/// Since when nothing has come. Asked only when nothing is there, so that reading costs no look at the clock.
+struct Silence {
+    records: u64,
+    since: Instant,
+}
+
+impl Silence {
+    fn lasts(&mut self, records: u64, now: Instant) -> Duration {
+        if records != self.records {
+            *self = Self { records, since: now };
+        }
+        now.duration_since(self.since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_partition_need_not_be_a_record() {
+        let mock = MockCluster::new(1).expect("a mock");
+        mock.create_topic("ends", 1, 1).expect("created");
+        let target =
+            Target { bootstrap: mock.bootstrap_servers(), topic: "ends".to_owned(), property: Vec::new(), json: false };
+        let producer: BaseProducer = target.client().expect("settings").create().expect("a producer");
+        for _ in 0..5 {
+            let record = BaseRecord::<(), [u8]>::to("ends").partition(0).payload(b"value");
+            producer.send(record).map_err(|(error, _)| error).expect("room");
+        }
+        producer.flush(Duration::from_secs(30)).expect("acknowledged");
+        let consumer = consumer(&target, true).expect("a consumer");
+        let mut assignment = TopicPartitionList::new();
+        assignment.add_partition_offset("ends", 0, Offset::Offset(0)).expect("an offset");
+        consumer.assign(&assignment).expect("assigned");
+        // As if a transaction's marker stood at offset 5.
+        let read = read(&consumer, BTreeMap::from([(0, 6)]), u64::MAX).expect("it ends");
+        assert_eq!(read, (5, 25));
+    }
+
+    #[test]
+    fn few_records_end_a_silence_as_many_do() {
+        let start = Instant::now();
+        let mut silence = Silence { records: 0, since: start };
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(silence.lasts(0, at(50)), Duration::from_secs(50));
+        assert_eq!(silence.lasts(1, at(70)), Duration::ZERO);
+        assert_eq!(silence.lasts(1, at(100)), Duration::from_secs(30));
+    }
 }

@@ -116,7 +116,13 @@ pub(super) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::E2e(options) => e2e::run(&options),
     }?;
     say(&if json { report.to_json() } else { report.to_text() });
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Records a second.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if rate > 0.0 && rate.is_finite() { Ok(rate) } else { Err("it must be above 0".to_owned()) }
 }
 
 impl Command {
@@ -219,5 +225,18 @@ impl Payload {
     /// When the record was handed over.
     fn sent_us(value: &[u8]) -> Option<u64> {
         Some(u64::from_be_bytes(*value.first_chunk()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_numbers_above_0() {
+        assert_eq!((parse_rate("0.5"), parse_rate("1e6")), (Ok(0.5), Ok(1e6)));
+        for bad in ["0", "-1", "NaN", "inf", "many"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
 use super::report::{Latencies, Report};
-use super::{Clock, Load, Payload, Target, partitions_of};
+use super::{Clock, Load, Payload, Target, parse_rate, partitions_of};
 use crate::demo::parse_duration;
 
 #[derive(Args, Debug)]
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Options {
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     for_: Option<Duration>,
     /// Records a second, over all producers. Without it as fast as the client can.
-    #[arg(long)]
+    #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
     /// Producers side by side, each with connections of its own.
     #[arg(long, default_value = "1")]
@@ -42,14 +42,13 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     let sources = (0..options.producers)
         .map(|_| Source::new(&options.target, &options.load, clock))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let pace = Pace {
-        records: options.records / u64::from(options.producers),
-        until: options.for_.map(|d| Instant::now() + d),
-        rate: options.rate.map(|r| r / f64::from(options.producers)),
-    };
+    let until = options.for_.map(|d| Instant::now() + d);
+    let rate = options.rate.map(|r| r / f64::from(options.producers));
+    let paces = shares(options.records, options.producers).map(|records| Pace { records, until, rate });
     let started = Instant::now();
     let deliveries: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = sources.iter().map(|source| scope.spawn(|| source.produce(&pace))).collect();
+        let threads: Vec<_> =
+            sources.iter().zip(paces).map(|(source, pace)| scope.spawn(move || source.produce(&pace))).collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a producer panicked"))).collect()
     });
     for result in deliveries {
@@ -59,6 +58,12 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(report("produce", &options.load, seconds, &sources))
 }
 
+/// The records of each producer, which differ by one at most.
+fn shares(records: u64, producers: u32) -> impl Iterator<Item = u64> {
+    let producers = u64::from(producers);
+    (0..producers).map(move |number| records / producers + u64::from(number < records % producers))
+}
+
 /// The sum of what the producers saw.
 pub(super) fn report(name: &'static str, load: &Load, seconds: f64, sources: &[Source]) -> Report {
     let mut acknowledged = Latencies::default();
@@ -66,7 +71,7 @@ pub(super) fn report(name: &'static str, load: &Load, seconds: f64, sources: &[S
     for source in sources {
         let seen = &source.producer.context().0;
         acknowledged.merge(&seen.latencies.lock());
-        records += seen.acknowledged.load(Ordering::Acquire);
+        records += source.acknowledged();
         failed += seen.failed.load(Ordering::Acquire);
         reason = reason.or_else(|| seen.first_failure.lock().clone());
     }
@@ -90,7 +95,7 @@ pub(super) struct Pace {
 impl Pace {
     /// How long to wait before the next record, where the rate asks for it.
     fn pause(&self, elapsed: Duration, sent: u64) -> Option<Duration> {
-        let due = Duration::from_secs_f64(sent as f64 / self.rate?);
+        let due = Duration::try_from_secs_f64(sent as f64 / self.rate?).unwrap_or(Duration::MAX);
         due.checked_sub(elapsed).filter(|pause| !pause.is_zero()).map(|pause| pause.min(Duration::from_millis(100)))
     }
 
@@ -178,6 +183,10 @@ impl Source {
         })
     }
 
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.producer.context().0.acknowledged.load(Ordering::Acquire)
+    }
+
     fn send_all(&self, pace: &Pace) -> anyhow::Result<()> {
         let mut payload = Payload::new(self.record_bytes);
         let started = Instant::now();
@@ -199,5 +208,28 @@ impl Source {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_waits_between_records_and_never_long_without_a_look() {
+        let pause = |rate, ms, sent| {
+            let pace = Pace { records: 10, until: None, rate: Some(rate) };
+            pace.pause(Duration::from_millis(ms), sent)
+        };
+        assert_eq!(pause(100.0, 0, 0), None);
+        assert_eq!(pause(100.0, 5, 1), Some(Duration::from_millis(5)));
+        assert_eq!(pause(100.0, 15, 1), None, "late");
+        assert_eq!(pause(1e-300, 0, 1), Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn every_record_has_a_producer() {
+        assert_eq!(shares(10, 3).collect::<Vec<_>>(), [4, 3, 3]);
+        assert_eq!(shares(1, 2).collect::<Vec<_>>(), [1, 0]);
     }
 }

@@ -47,15 +47,28 @@ pub(super) async fn run(options: &Options) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let log = open(&config)?;
+    let (mut lines, mut state) = (VecDeque::new(), State::default());
+    let read = read(log.as_ref(), options, &mut lines, &mut state).await;
+    // A log that proxies stop at is looked at for what stands before that record.
+    if read.is_ok() || !lines.is_empty() {
+        show(options, &lines, &state);
+    }
+    read.map(|()| ExitCode::SUCCESS)
+}
+
+async fn read(
+    log: &dyn MetadataLog,
+    options: &Options,
+    lines: &mut VecDeque<Line>,
+    state: &mut State,
+) -> anyhow::Result<()> {
     let (start, end) = (log.start().await?, log.end().await?);
     let mut tail = log.tail(start)?;
-    let mut state = State::default();
-    let mut lines = VecDeque::new();
     while state.applied.next() < end && start < end {
         let group = tokio::time::timeout(STALLED, tail.groups.recv()).await;
         let group = group.with_context(|| format!("the log gave nothing for {} s", STALLED.as_secs()))?;
         for record in group.context("the log ended")?? {
-            let applied = apply(&mut state, &record)?;
+            let applied = apply(state, &record)?;
             if record.position.0 >= options.from {
                 lines.push_back(Line::of(&record, &applied));
             }
@@ -64,8 +77,7 @@ pub(super) async fn run(options: &Options) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    show(options, &lines, &state);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn open(config: &Config) -> anyhow::Result<Arc<dyn MetadataLog>> {
@@ -194,4 +206,30 @@ fn show(options: &Options, lines: &VecDeque<Line>, state: &State) {
     }
     say(&layout(&COLUMNS, &lines.iter().map(Line::row).collect::<Vec<_>>()));
     say(&format!("applied up to {}; state digest {}", state.applied, super::state::hex(&state.digest())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diskless_coordinator::command::Proposer;
+    use crate::diskless_coordinator::encoding::encode;
+    use crate::types::ProxyId;
+
+    #[tokio::test]
+    async fn what_stands_before_a_record_that_cannot_be_read_is_shown() {
+        let log = EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).expect("an empty log");
+        let proposer = Proposer { proxy: ProxyId(1), epoch: LogPosition(0), counter: 0, wall_time: 0 };
+        let record = encode(&proposer, &Command::Barrier);
+        let mut damaged = record.clone();
+        damaged[5] ^= 1;
+        for record in [record, damaged] {
+            log.append(record).await.expect("appended");
+        }
+        let configured = Configured { config: PathBuf::new(), set: Vec::new() };
+        let options = Options { configured, from: 0, last: 0, json: false };
+        let (mut lines, mut state) = (VecDeque::new(), State::default());
+        let read = read(&log, &options, &mut lines, &mut state).await;
+        assert!(read.is_err());
+        assert_eq!(lines.iter().map(|line| line.command.as_str()).collect::<Vec<_>>(), ["Barrier"]);
+    }
 }

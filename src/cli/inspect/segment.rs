@@ -23,7 +23,7 @@ struct Shown {
     partition: i32,
     at: u64,
     bytes: u64,
-    records: u32,
+    records: u64,
     codec: &'static str,
     producer_id: i64,
     base_sequence: i32,
@@ -64,7 +64,7 @@ fn look(object: &[u8], index: &SegmentIndex, (p, b): (usize, usize), range: &std
         partition: partition.partition.partition,
         at: range.start,
         bytes: range.end - range.start,
-        records: meta.last_offset_delta + 1,
+        records: u64::from(meta.last_offset_delta) + 1,
         codec: codec(header.as_ref()),
         producer_id: meta.producer_id,
         base_sequence: meta.base_sequence,
@@ -125,4 +125,26 @@ fn as_json_text(object: &[u8], index: &SegmentIndex, shown: &[Shown]) -> String 
         "batches": batches,
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record_batch::testing::BatchBuilder;
+    use crate::types::{LogId, LogPosition, TopicId, TopicPartition, WalSegmentId};
+    use crate::wal_segment::{BatchMeta, build};
+
+    #[test]
+    fn an_index_may_say_anything_of_a_batch() {
+        let batch = BatchBuilder::new().build();
+        let header = BatchHeader::parse(&batch).expect("valid");
+        let length = u32::try_from(batch.len()).expect("small");
+        let meta = BatchMeta { last_offset_delta: u32::MAX, ..BatchMeta::of(&header, length, false) };
+        let id = WalSegmentId { birth: LogPosition(1), epoch: LogPosition(0), sequence: 0 };
+        let partition = TopicPartition { topic_id: TopicId([1; 16]), partition: 0 };
+        let object = build(LogId([1; 16]), id, [(partition, meta, batch)]).parts.concat();
+        let index = read_object(&object).expect("its index is whole");
+        let shown = look(&object, &index, (0, 0), &(1..1 + u64::from(length)));
+        assert_eq!((shown.records, shown.is_whole), (1 << 32, true));
+    }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
 use crate::clock::wall_time_ms;
 use crate::config::IdempotencePolicy;
 use crate::diskless_coordinator::view::{Topic, Topics};
@@ -25,14 +27,23 @@ pub(crate) async fn produce(session: &mut Session, request: Incoming) -> Result<
     if taken.batches.is_empty() {
         return Ok(Reply::Now(answer(&request, acks, taken.response)));
     }
-    let bytes = taken.batches.iter().map(|b| b.bytes.len()).sum();
-    let reservation = session.proxy.produce.reserve(bytes).await;
+    part_from_frame(&mut taken.batches, request.frame.len());
+    // All of it is held until it is answered.
+    let reservation = session.proxy.produce.reserve(request.frame.len()).await;
     let results = session.proxy.produce.append(std::mem::take(&mut taken.batches), reservation);
     Ok(Reply::Later(Box::pin(async move {
         let results = results.await;
         taken.fill_in(&results);
         answer(&request, acks, taken.response)
     })))
+}
+
+/// The zone cache keeps batches long after their request, and counts their own bytes. Where most of a frame is something
+/// else, they must not keep it.
+fn part_from_frame(batches: &mut [BatchToAppend], frame_bytes: usize) {
+    if batches.iter().map(|batch| batch.bytes.len()).sum::<usize>() < frame_bytes / 2 {
+        batches.iter_mut().for_each(|batch| batch.bytes = Bytes::copy_from_slice(&batch.bytes));
+    }
 }
 
 /// acks=0 has no answer; where something was refused, the end of the connection tells the client.
@@ -195,4 +206,26 @@ fn check_idempotence(session: &Session, header: &BatchHeader) -> Result<(), NotT
         ErrorCode::PolicyViolation,
         "diskless topics need an idempotent producer: set enable.idempotence=true and acks=all in the producer (or diskless.idempotence=\"warn\" in the proxy, which risks duplicates)",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record_batch::testing::BatchBuilder;
+    use crate::types::TopicId;
+
+    #[test]
+    fn a_batch_keeps_its_frame_only_where_it_is_most_of_it() {
+        let bytes = BatchBuilder::new().build();
+        let header = BatchHeader::parse(&bytes).expect("valid");
+        let partition = TopicPartition { topic_id: TopicId([1; 16]), partition: 0 };
+        let keeps = |frame_bytes| {
+            let mut batches = [BatchToAppend { partition, header, bytes: bytes.clone() }];
+            part_from_frame(&mut batches, frame_bytes);
+            assert_eq!(batches[0].bytes, bytes);
+            batches[0].bytes.as_ptr() == bytes.as_ptr()
+        };
+        assert!(keeps(bytes.len() + 40));
+        assert!(!keeps(64 * 1024));
+    }
 }

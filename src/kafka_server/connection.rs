@@ -169,7 +169,7 @@ impl Connection {
             self.client.fill(4 + wanted).await?;
             let available = self.client.buffered().len().min(4 + length);
             match parse_request_header(&self.client.buffered()[4..available]) {
-                Err(WireError::Truncated { .. }) if wanted < length.min(LONGEST_HEADER) => {
+                Err(error) if frame::may_be_cut(&error) && wanted < length.min(LONGEST_HEADER) => {
                     wanted = length.min(wanted * 4).min(LONGEST_HEADER).max(available - 4);
                 }
                 header => return Ok(header?),

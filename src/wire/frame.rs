@@ -77,7 +77,8 @@ pub struct RequestHeader {
 
 /// Reads the header from the first bytes of a request frame (without its length).
 ///
-/// `frame` may be the beginning of a frame: an error then means that more bytes are needed, or that it is bad.
+/// `frame` may be the beginning of a frame: an error then means that more bytes are needed, or that it is bad, and
+/// [`may_be_cut`] tells which.
 pub fn parse_request_header(frame: &[u8]) -> Result<RequestHeader, WireError> {
     let mut reader = Reader::new(frame);
     let api_key = reader.int16("the API key")?;
@@ -95,9 +96,26 @@ pub fn parse_request_header(frame: &[u8]) -> Result<RequestHeader, WireError> {
     Ok(RequestHeader { api_key, api_version, correlation_id, client_id, body_start: reader.position() })
 }
 
+/// Whether this may come of a frame's bytes that are not there yet, as lengths and counts of more than is there do.
+pub fn may_be_cut(error: &WireError) -> bool {
+    matches!(error, WireError::Truncated { .. } | WireError::BadCount { .. })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_that_is_cut_anywhere_asks_for_more() {
+        // Metadata, version 12, with a client id and two tagged fields.
+        let frame = b"\0\x03\0\x0c\0\0\0\x07\0\x02id\x02\x05\x03abc\x09\0";
+        let header = parse_request_header(frame).expect("it is whole");
+        assert_eq!(header.body_start, frame.len());
+        for cut in 0..frame.len() {
+            let error = parse_request_header(&frame[..cut]).expect_err("it is cut");
+            assert!(may_be_cut(&error), "{error} of {cut} bytes");
+        }
+    }
 
     #[test]
     fn lengths_are_held_between_a_header_and_the_limit() {

@@ -2,8 +2,8 @@
 //!
 //! One answer takes at most a small part of what is free, so that clients that do not read their answers, such as Java
 //! consumers that are busy with their records, cannot take all of it one by one; one batch is always tried. Whoever
-//! waits holds nothing, so there is nothing to lock up, and whoever
-//! waits too long is answered without records and comes again.
+//! waits holds nothing, so there is nothing to lock up, and whoever waits too long is answered without records and
+//! comes again.
 
 use std::sync::Arc;
 use std::time::Duration;

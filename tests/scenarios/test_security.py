@@ -2,6 +2,7 @@
 both kinds and with each mechanism, and what a user proves itself with stays between it and Kafka."""
 
 import contextlib
+import json
 import subprocess
 import uuid
 
@@ -96,10 +97,11 @@ EVERY_RIGHT = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, 
 
 def set_up(admin):
     """The users' SCRAM secrets and their rights."""
-    secrets = [UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), secret(user).encode())
-               for user in USERS for mechanism in SCRAM.values()]
-    for done in admin.alter_user_scram_credentials(secrets).values():
-        done.result(60)
+    for mechanism in SCRAM.values():
+        secrets = [UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), secret(user).encode())
+                   for user in USERS]
+        for done in admin.alter_user_scram_credentials(secrets).values():
+            done.result(60)
     wanted = list(rights())
     for done in admin.create_acls(wanted).values():
         done.result(60)
@@ -185,11 +187,12 @@ def outcomes(bootstrap, topic, settings):
     told = {"produce": produced(bootstrap, topic, settings)}
     consumer = consumer_of(bootstrap, settings)
     try:
-        told["fetch"] = fetched(consumer, topic)
         told["list offsets"] = code_of(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30))
         described = consumer.list_topics(topic, timeout=30).topics[topic]
         told["describe"] = name_of(described.error)
         told["partitions"] = len(described.partitions)
+        # Without a right to know the topic the library finds no leader to fetch from, and says nothing more.
+        told["fetch"] = name_of(described.error) or fetched(consumer, topic)
         told["among all topics"] = topic in consumer.list_topics(timeout=30).topics
         told["commit"] = code_of(lambda: consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False))
     finally:
@@ -219,20 +222,21 @@ def test_a_user_is_told_the_same_as_directly(secured, user, mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_refused_as_directly(secured, mechanism):
-    for bootstrap in [secured.kafka.bootstrap, secured.proxy.bootstrap]:
-        refusal = refused_login(bootstrap, mechanism, "wrong")
-        assert refusal.code() == KafkaError._AUTHENTICATION
+    direct, through = (refused_login(bootstrap, mechanism, "wrong").str().split(": ", 1)[1].split(" (after")[0]
+                       for bootstrap in (secured.kafka.bootstrap, secured.proxy.bootstrap))
+    assert through == direct
 
 
 def refused_login(bootstrap, mechanism, password):
-    """The error of a client with a wrong password. That all brokers are down is told as well, before or after."""
+    """The error by which a client hears that its password is wrong. That connections broke and all brokers are down is
+    told as well, before or after."""
     errors = []
     admin = AdminClient({"bootstrap.servers": bootstrap, "error_cb": errors.append,
                          **login("both", mechanism, password)})
 
     def refusal():
         admin.poll(0.2)
-        return next((error for error in errors if error.code() != KafkaError._ALL_BROKERS_DOWN), None)
+        return next((error for error in errors if error.code() == KafkaError._AUTHENTICATION), None)
 
     return wait_for(refusal, 60, "the refusal")
 
@@ -254,9 +258,8 @@ def test_who_creates_a_topic_is_told_of_it_what_they_may_know(secured, user):
     if may_know:
         assert told["proxy", "diskless"]["configs"].pop("diskless.enable")["value"] == "true"
     assert told["proxy", "diskless"] == direct
-    # It is diskless, and all of its partitions take records.
-    listed = secured.proxy.get(f"/topics/diskless-{user}-proxy")
-    assert listed.count('"partition"') == PARTITIONS, listed
+    registered = json.loads(secured.proxy.get(f"/topics/diskless-{user}-proxy"))
+    assert (registered["kind"], registered["partitions"]) == ("diskless", PARTITIONS)
 
 
 def created(bootstrap, topic, user):
@@ -283,7 +286,8 @@ def partitions(bootstrap, topic, settings):
 def test_a_right_that_is_taken_away_is_gone_for_clients_that_are_there(secured, kind):
     bootstrap, settings = secured.proxy.bootstrap, login("leaver", "SCRAM-SHA-512")
     topic = f"{kind}-leaver-{uuid.uuid4().hex[:8]}"
-    AdminClient({"bootstrap.servers": bootstrap, **settings}).create_topics([NewTopic(topic, 1)])[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(60)
     producer, consumer = idempotent_producer(bootstrap, settings), consumer_of(bootstrap, settings)
     try:
         assert produced(bootstrap, topic, settings, producer) is None

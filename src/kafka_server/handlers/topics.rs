@@ -163,6 +163,14 @@ async fn finish(session: &mut Session, result: &mut CreatableTopicResult, valida
         }
         tracing::info!(topic = name, id = %created.id, partitions = created.partitions, "created a diskless topic");
     }
+    show_enabled(result);
+}
+
+/// Adds our own setting to those that upstream shows. A creator without DESCRIBE_CONFIGS is shown none (KIP-525).
+fn show_enabled(result: &mut CreatableTopicResult) {
+    if result.topic_config_error_code != 0 {
+        return;
+    }
     if let Some(configs) = &mut result.configs {
         configs.push(
             CreatableTopicConfigs::default()
@@ -325,5 +333,21 @@ pub(super) async fn auto_create(session: &mut Session, client_id: &str, names: &
         Err(HandleError::Call(error)) => Err(error),
         Err(HandleError::Wire(error)) => Err(error.into()),
         Err(HandleError::Refused(_)) => Err(CallError::Lost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_creator_who_may_see_no_settings_is_not_shown_ours() {
+        for (error, shown) in [(ErrorCode::None, 1), (ErrorCode::TopicAuthorizationFailed, 0)] {
+            let mut result = CreatableTopicResult::default()
+                .with_topic_config_error_code(error.code())
+                .with_configs(Some(Vec::new()));
+            show_enabled(&mut result);
+            assert_eq!(result.configs.map(|c| c.len()), Some(shown), "{error:?}");
+        }
     }
 }

@@ -138,9 +138,17 @@ def produce_request(partitions):
 
 
 def write(topic, records, partition=0):
-    with topic.leader(partition) as wire:
-        answer = wire.call(produce_request([(topic.name, partition, records)]), 9)
-    answered = answer.responses[0].partition_responses[0]
+    def answer():
+        with topic.leader(partition) as wire:
+            response = wire.call(produce_request([(topic.name, partition, records)]), 9)
+        return response.responses[0].partition_responses[0]
+
+    def accepted():
+        # A broker may not yet know that it leads a new partition. Then it has written nothing.
+        answered = answer()
+        return None if answered.error_code == NOT_LEADER else answered
+
+    answered = wait_for(accepted, 30, "the leader of a new partition to know that it is")
     assert answered.error_code == 0, answered
     return answered.base_offset
 

@@ -24,6 +24,8 @@ pub(in crate::cli) struct Options {
 
 /// A consumer that hears nothing for this long has stalled.
 const STALLED: Duration = Duration::from_secs(60);
+/// So long after the ends of all partitions were told nothing more is on its way.
+const ENDED: Duration = Duration::from_secs(2);
 
 pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     let consumer = consumer(&options.target, true)?;
@@ -38,8 +40,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Report> {
     ensure!(!left.is_empty(), "topic {:?} is empty: fill it with `sidestream bench produce`", options.target.topic);
     let started = Instant::now();
     consumer.assign(&assignment).context("the partitions cannot be assigned")?;
-    let (records, bytes) = read(&consumer, left, options.records.unwrap_or(u64::MAX))?;
-    let seconds = started.elapsed().as_secs_f64();
+    let (records, bytes, ended) = read(&consumer, left, options.records.unwrap_or(u64::MAX))?;
+    let seconds = ended.duration_since(started).as_secs_f64();
     Ok(Report { name: "consume", records, bytes, seconds, failed: None, latencies: Vec::new() })
 }
 
@@ -56,8 +58,10 @@ pub(super) fn consumer(target: &Target, tells_ends: bool) -> anyhow::Result<Base
     settings.create().context("the consumer cannot be made")
 }
 
-fn read(consumer: &BaseConsumer, mut left: BTreeMap<i32, i64>, most: u64) -> anyhow::Result<(u64, u64)> {
+/// Reads until nothing is left below the given ends; says how many records and bytes that were, and when it was done.
+fn read(consumer: &BaseConsumer, mut left: BTreeMap<i32, i64>, most: u64) -> anyhow::Result<(u64, u64, Instant)> {
     let (mut records, mut bytes) = (0u64, 0u64);
+    let mut ends = BTreeMap::new();
     let mut silence = Silence { records, since: Instant::now() };
     while !left.is_empty() && records < most {
         match consumer.poll(Duration::from_millis(100)) {
@@ -68,18 +72,37 @@ fn read(consumer: &BaseConsumer, mut left: BTreeMap<i32, i64>, most: u64) -> any
                     left.remove(&message.partition());
                 }
             }
-            // The last offset of a partition need not be a record: a transaction ends with a marker.
             Some(Err(KafkaError::PartitionEOF(partition))) => {
-                left.remove(&partition);
+                ends.insert(partition, (records, Instant::now()));
             }
             Some(Err(error)) => tracing::warn!(%error, "the consumer reports an error"),
             None => {
+                if let Some(ended) = all_ended(&left, &ends, records, Instant::now()) {
+                    return Ok((records, bytes, ended));
+                }
                 let lasts = silence.lasts(records, Instant::now());
                 ensure!(lasts < STALLED, "nothing came for {} s", STALLED.as_secs());
             }
         }
     }
-    Ok((records, bytes))
+    Ok((records, bytes, Instant::now()))
+}
+
+/// The last offset of a partition need not be a record: a transaction ends with a marker, and then only the end of the
+/// partition is told. A replica that lags behind tells an end as well, so it counts once nothing comes after it.
+fn all_ended(
+    left: &BTreeMap<i32, i64>,
+    ends: &BTreeMap<i32, (u64, Instant)>,
+    records: u64,
+    now: Instant,
+) -> Option<Instant> {
+    let mut last = None;
+    for partition in left.keys() {
+        let (_, at) = ends.get(partition)?;
+        last = last.max(Some(*at));
+    }
+    let is_newest = ends.values().any(|(seen, _)| *seen == records);
+    last.filter(|at| is_newest && now.duration_since(*at) >= ENDED)
 }
 
 /// Since when nothing has come. Asked only when nothing is there, so that reading costs no look at the clock.
@@ -121,8 +144,20 @@ mod tests {
         assignment.add_partition_offset("ends", 0, Offset::Offset(0)).expect("an offset");
         consumer.assign(&assignment).expect("assigned");
         // As if a transaction's marker stood at offset 5.
-        let read = read(&consumer, BTreeMap::from([(0, 6)]), u64::MAX).expect("it ends");
-        assert_eq!(read, (5, 25));
+        let (records, bytes, _) = read(&consumer, BTreeMap::from([(0, 6)]), u64::MAX).expect("it ends");
+        assert_eq!((records, bytes), (5, 25));
+    }
+
+    #[test]
+    fn an_end_counts_once_nothing_comes_after_it() {
+        let start = Instant::now();
+        let left = BTreeMap::from([(0, 9), (1, 9)]);
+        let mut ends = BTreeMap::from([(0, (3, start))]);
+        assert_eq!(all_ended(&left, &ends, 3, start + ENDED), None, "one goes on");
+        ends.insert(1, (7, start + ENDED));
+        assert_eq!(all_ended(&left, &ends, 7, start + ENDED), None, "just now");
+        assert_eq!(all_ended(&left, &ends, 7, start + 2 * ENDED), Some(start + ENDED));
+        assert_eq!(all_ended(&left, &ends, 8, start + 2 * ENDED), None, "a replica lagged, and more has come");
     }
 
     #[test]

@@ -227,6 +227,8 @@ func (s *saramaState) commit(c *command) (any, error) {
 
 func (s *saramaState) pause(c *command) (any, error) {
 	s.members.get(c).group.Pause(map[string][]int32{c.Topic: {c.Partition}})
+	// A fetch that is under way still brings what comes while it waits; sarama tells nobody when it has ended.
+	time.Sleep(2 * sarama.NewConfig().Consumer.MaxWaitTime)
 	return nil, nil
 }
 

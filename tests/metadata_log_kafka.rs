@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sidestream::coordination::{Coordination, Settings, Timing};
+use sidestream::clock::WallClock;
+use sidestream::coordination::{Coordination, Identity, Settings, Timing};
 use sidestream::diskless_coordinator::command::Command;
 use sidestream::diskless_coordinator::outcome::Outcome;
 use sidestream::metadata_log::{KafkaLog, KafkaLogSettings, LogError, LogRecord, MetadataLog, topic};
@@ -89,6 +90,8 @@ async fn two_proxies_serve_from_one_topic() {
             upstream_cluster_id: "cluster".to_owned(),
             metadata_topic_id: TopicId([1; 16]),
             timing: Timing::default(),
+            clock: WallClock::system(),
+            identity: Identity::random(),
         };
         let log = Arc::new(KafkaLog::open(kafka.clone()).expect("a client"));
         Coordination::start(settings, log, &tasks).await.expect("it starts")

@@ -131,6 +131,19 @@ fn log(sources: &Sources, out: &mut Exposition) {
     let lag = stats.apply_lag_ms.load(Ordering::Relaxed) as f64 / 1e3;
     out.gauge("sidestream_metadata_log_lag_seconds", "Wall time minus log time at the last applied record.", &[], lag);
     out.gauge("sidestream_metadata_log_position", "The last applied position.", &[], coordination.applied().0 as f64);
+    let checkpoint = coordination.checkpoint();
+    out.gauge(
+        "sidestream_metadata_checkpoint_position",
+        "Log position of the last checkpoint.",
+        &[],
+        checkpoint.position.0 as f64,
+    );
+    out.gauge(
+        "sidestream_metadata_checkpoint_digest",
+        "The first 48 bits of the state's digest at the last checkpoint, as a number: equal on all proxies at the same position.",
+        &[],
+        checkpoint.digest.prefix() as f64,
+    );
     let serving = f64::from(u8::from(super::not_serving_because(coordination).is_none()));
     out.gauge("sidestream_serving", "1 while diskless topics are served.", &[], serving);
     let strays = sources.strays.partitions.load(Ordering::Relaxed);

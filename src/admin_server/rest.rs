@@ -42,6 +42,7 @@ pub(super) fn proxies(sources: &Sources) -> Value {
 pub(super) fn state(sources: &Sources) -> Value {
     let coordination = &sources.proxy.coordination;
     let view = coordination.view();
+    let checkpoint = coordination.checkpoint();
     let topics = view.topics();
     let partitions = || topics.by_id.values().flat_map(|t| &t.partitions);
     let records: i64 = partitions().map(|p| p.bounds()).map(|b| b.high_watermark - b.log_start_offset).sum();
@@ -49,6 +50,12 @@ pub(super) fn state(sources: &Sources) -> Value {
         "log_id": coordination.log_id().to_string(),
         "applied_position": coordination.applied().0,
         "log_time_ms": view.log_time(),
+        "cluster_version": view.proxies().cluster_version,
+        "checkpoint": {
+            "position": checkpoint.position.0,
+            "log_chain": checkpoint.chain.to_string(),
+            "state_digest": checkpoint.digest.to_string(),
+        },
         "topics": topics.by_id.len(),
         "partitions": partitions().count(),
         "records": records,

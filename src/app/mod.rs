@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 pub use preflight::{ensure_store_is_ours, kafka_log_settings};
 
 use crate::admin_server::{AdminListener, Sources};
-use crate::clock::wall_time_ms;
+use crate::clock::WallClock;
 use crate::config::{Config, MetadataMode};
 use crate::coordination::{self, Coordination, Status};
 use crate::fetch::{FetchMemory, FetchService, Reader};
@@ -206,7 +206,7 @@ async fn open_log(config: &Config, cluster: &ClusterView) -> anyhow::Result<Arc<
     match config.metadata.mode {
         MetadataMode::Standalone => {
             let path = config.metadata.directory.join("log.redb");
-            let log = EmbeddedLog::open(&LogLocation::File(path.clone()), Arc::new(wall_time_ms))
+            let log = EmbeddedLog::open(&LogLocation::File(path.clone()), WallClock::system())
                 .with_context(|| format!("the metadata log {} cannot be opened", path.display()))?;
             Ok(Arc::new(log))
         }
@@ -255,6 +255,8 @@ async fn coordinate(
         upstream_cluster_id: cluster.cluster().id.clone(),
         metadata_topic_id,
         timing: coordination::Timing::default(),
+        clock: WallClock::system(),
+        identity: coordination::Identity::random(),
     };
     Coordination::start(settings, log, services).await.context("the metadata log cannot be followed")
 }

@@ -5,6 +5,7 @@
 //! out only after its record was read back and applied. A fenced coordination stops for good. Never decides anything
 //! about a batch or a topic: that is the coordinator's part.
 
+mod agreement;
 mod barriers;
 mod clock_skew;
 mod shared;
@@ -20,7 +21,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::WallClock;
 use crate::diskless_coordinator::command::Command;
+use crate::diskless_coordinator::rules::agreement::Checkpoint;
 use crate::diskless_coordinator::view::View;
 use crate::metadata_log::LogError;
 use crate::metadata_store::{MetadataStore, OpenError, StoreLocation};
@@ -46,6 +49,24 @@ pub struct Settings {
     pub upstream_cluster_id: String,
     pub metadata_topic_id: TopicId,
     pub timing: Timing,
+    pub clock: WallClock,
+    /// What is random about this process.
+    pub identity: Identity,
+}
+
+/// Two random numbers; simulations choose them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Tells this incarnation of the proxy from others (R10).
+    pub nonce: [u8; 16],
+    /// The id of the log, if this proxy begins it.
+    pub log_id: LogId,
+}
+
+impl Identity {
+    pub fn random() -> Self {
+        Self { nonce: rand::random(), log_id: LogId(rand::random()) }
+    }
 }
 
 /// How long things may take.
@@ -135,6 +156,11 @@ impl Coordination {
     /// The last record that readers can see the effect of.
     pub fn applied(&self) -> LogPosition {
         self.shared.applied_now()
+    }
+
+    /// The last checkpoint that is applied here: equal on all proxies at the same position (R8).
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.shared.checkpoint()
     }
 
     pub fn status(&self) -> watch::Receiver<Status> {

@@ -1,5 +1,6 @@
 //! What the tasks, the store's thread and the callers of one coordination share.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,31 +8,35 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
+use super::agreement::Agreement;
 use super::barriers::BarrierError;
 use super::clock_skew::ClockSkew;
 use super::submissions::{Meaning, Submissions, SubmitError, Submitted};
 use super::{CoordinationStats, Settings, Status};
-use crate::clock::wall_time_ms;
 use crate::diskless_coordinator::apply::{Answer, Applied};
 use crate::diskless_coordinator::command::{Command, Proposer};
+use crate::diskless_coordinator::effect::Effect;
 use crate::diskless_coordinator::encoding::{FORMAT_VERSION, encode};
 use crate::diskless_coordinator::outcome::{Outcome, Refusal};
+use crate::diskless_coordinator::rules::agreement::Checkpoint;
 use crate::diskless_coordinator::rules::log_time::CLOCK_TOLERANCE_MS;
 use crate::diskless_coordinator::view::View;
 use crate::metadata_log::{AppendError, Appending, LogError, MetadataLog};
 use crate::metadata_store::StoreObserver;
-use crate::types::{LogId, LogPosition};
+use crate::types::LogPosition;
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) log: Arc<dyn MetadataLog>,
-    pub(super) nonce: [u8; 16],
     pub(super) view: Arc<View>,
     pub(super) status: watch::Sender<Status>,
     pub(super) stats: Arc<CoordinationStats>,
     /// Appends are queued while this is held: their order is the order of the counters.
     pub(super) submissions: Mutex<Submissions>,
     clock: ClockSkew,
+    /// The last one that is applied; commands quote it (R8).
+    checkpoint: Mutex<Checkpoint>,
+    agreement: Mutex<Agreement>,
     /// Wakes the supervisor to open again.
     pub(super) reopen: Notify,
     applied: watch::Sender<LogPosition>,
@@ -44,12 +49,13 @@ impl Shared {
         Self {
             settings,
             log,
-            nonce: rand::random(),
             view: Arc::default(),
             status: watch::Sender::new(Status::Starting),
             stats: Arc::default(),
             submissions: Mutex::new(Submissions::new()),
             clock: ClockSkew::default(),
+            checkpoint: Mutex::new(Checkpoint::NONE),
+            agreement: Mutex::default(),
             reopen: Notify::new(),
             applied: watch::Sender::new(LogPosition::NONE),
             appends,
@@ -68,7 +74,13 @@ impl Shared {
         self.applied.subscribe()
     }
 
-    pub(super) fn set_applied(&self, position: LogPosition) {
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        *self.checkpoint.lock()
+    }
+
+    /// Where the store stood when it was opened.
+    pub(super) fn begin_at(&self, position: LogPosition, checkpoint: Checkpoint) {
+        *self.checkpoint.lock() = checkpoint;
         self.applied.send_replace(position);
     }
 
@@ -94,7 +106,7 @@ impl Shared {
     /// Begins the log. That the append's end is not known is no failure here: the caller waits for any `Genesis`.
     pub(super) async fn append_genesis(&self) -> Result<(), LogError> {
         let command = Command::Genesis {
-            log_id: LogId(rand::random()),
+            log_id: self.settings.identity.log_id,
             upstream_cluster_id: self.settings.upstream_cluster_id.clone(),
             metadata_topic_id: self.settings.metadata_topic_id,
         };
@@ -105,7 +117,12 @@ impl Shared {
     }
 
     fn proposer(&self, epoch: LogPosition, counter: u64) -> Proposer {
-        Proposer { proxy: self.settings.proxy, epoch, counter, wall_time: wall_time_ms() }
+        let quoted = *self.checkpoint.lock();
+        Proposer { proxy: self.settings.proxy, epoch, counter, wall_time: self.wall_time_ms(), quoted }
+    }
+
+    fn wall_time_ms(&self) -> i64 {
+        self.settings.clock.now_ms()
     }
 
     /// Must be called with the submissions locked.
@@ -129,7 +146,7 @@ impl Shared {
         submissions.opening(Instant::now());
         let version = u16::from(FORMAT_VERSION);
         let open = Command::Open {
-            nonce: self.nonce,
+            nonce: self.settings.identity.nonce,
             zone: self.settings.zone.clone(),
             endpoint: self.settings.endpoint.clone(),
             min_version: version,
@@ -187,21 +204,27 @@ impl Shared {
         if proposer.proxy != self.settings.proxy {
             return;
         }
+        let ours = self.settings.identity.nonce;
         match (&answer.nonce, &answer.outcome) {
-            (Some(nonce), Outcome::Opened { epoch }) if *nonce == self.nonce => self.opened(*epoch),
-            (Some(nonce), Outcome::Refused(Refusal::Fenced { newer })) if *nonce == self.nonce => self.fenced(*newer),
-            (Some(nonce), Outcome::Refused(why)) if *nonce == self.nonce && *why != Refusal::NoGenesis => {
+            (Some(nonce), Outcome::Opened { epoch }) if *nonce == ours => self.opened(*epoch),
+            (Some(nonce), Outcome::Refused(Refusal::Fenced { newer })) if *nonce == ours => self.fenced(*newer),
+            (Some(nonce), Outcome::Refused(why)) if *nonce == ours && *why != Refusal::NoGenesis => {
                 self.stop(Status::Failed(format!("the log does not let this proxy in: {why}")));
             }
             (Some(_), Outcome::Opened { epoch }) => {
-                let ours = self.epoch();
-                if ours != LogPosition::NONE && *epoch > ours {
+                let own_epoch = self.epoch();
+                if own_epoch != LogPosition::NONE && *epoch > own_epoch {
                     self.fenced(position);
                 }
             }
             (Some(_), _) => {}
             (None, outcome) => {
-                let meaning = self.submissions.lock().answered(proposer.epoch, proposer.counter, outcome);
+                let known = match outcome {
+                    // Others may have decided otherwise, and one of us is wrong.
+                    Outcome::Committed(_) if self.agreement.lock().is_doubtful() => Err(SubmitError::Unknown),
+                    outcome => Ok(outcome),
+                };
+                let meaning = self.submissions.lock().answered(proposer.epoch, proposer.counter, known);
                 match meaning {
                     Meaning::Settled => {}
                     Meaning::Reopen => self.reopen.notify_one(),
@@ -210,15 +233,39 @@ impl Shared {
             }
         }
     }
+
+    /// Notes who agrees with us. Says why this proxy's own state must be wrong, if it must.
+    fn compare(&self, answer: &Answer) -> ControlFlow<String> {
+        let now = Instant::now();
+        if answer.proposer.proxy == self.settings.proxy {
+            if let Outcome::Refused(refusal @ Refusal::Diverged { .. }) = &answer.outcome
+                && answer.proposer.epoch == self.epoch()
+            {
+                return ControlFlow::Break(format!("a command of this proxy itself was refused: {refusal}"));
+            }
+            return ControlFlow::Continue(());
+        }
+        let mut agreement = self.agreement.lock();
+        let was_doubtful = agreement.is_doubtful();
+        agreement.hear(answer.proposer.proxy, &answer.outcome, now);
+        if agreement.is_doubtful() && !was_doubtful {
+            let proxy = answer.proposer.proxy;
+            tracing::error!(%proxy, "two proxies disagree about what the metadata log says; nothing is acknowledged until it shows who is wrong");
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl StoreObserver for Shared {
-    fn applied(&self, group: Vec<Applied>) {
-        let Some(last) = group.last() else { return };
+    fn applied(&self, group: Vec<Applied>) -> ControlFlow<String> {
+        let Some(last) = group.last() else { return ControlFlow::Continue(()) };
         self.stats.applied.fetch_add(group.len() as u64, Ordering::Relaxed);
-        self.stats.apply_lag_ms.store(wall_time_ms() - last.time, Ordering::Relaxed);
+        self.stats.apply_lag_ms.store(self.wall_time_ms() - last.time, Ordering::Relaxed);
         self.applied.send_replace(last.position);
         for applied in &group {
+            if let Some(Effect::Checkpoint(checkpoint)) = applied.effects.last() {
+                *self.checkpoint.lock() = *checkpoint;
+            }
             let Some(answer) = &applied.answer else { continue };
             if let Outcome::Refused(refusal) = &answer.outcome {
                 self.stats.add_refusal(refusal);
@@ -227,9 +274,14 @@ impl StoreObserver for Shared {
                 self.stats.clock_cut_offs.fetch_add(1, Ordering::Relaxed);
             }
             if answer.proposer.proxy == self.settings.proxy {
-                self.clock.look(answer.proposer.wall_time, wall_time_ms(), applied.time);
+                self.clock.look(answer.proposer.wall_time, self.wall_time_ms(), applied.time);
             }
+            self.compare(answer)?;
             self.take_answer(applied.position, answer);
+        }
+        match self.agreement.lock().wrong_because(Instant::now()) {
+            Some(why) => ControlFlow::Break(why),
+            None => ControlFlow::Continue(()),
         }
     }
 

@@ -33,6 +33,7 @@ impl Coordination {
         if found.is_none() && store.log_id().is_some() {
             return Err(StartError::LogLost { applied, end });
         }
+        shared.begin_at(applied, store.checkpoint_at_open());
         let tail = tail_after(&shared, applied, start, end)?;
         tasks.spawn("metadata-log-follow", follow(Arc::clone(&shared), Arc::clone(&store), tail, stop.clone()));
         tasks.spawn("coordination", supervisor::run(Arc::clone(&shared), watched, stop.clone()));
@@ -78,7 +79,6 @@ fn tail_after(shared: &Shared, applied: LogPosition, start: LogPosition, end: Lo
     if applied.next() < start {
         return Err(StartError::LogTrimmed { applied, start });
     }
-    shared.set_applied(applied);
     Ok(shared.log.tail(applied.next())?)
 }
 

@@ -157,15 +157,22 @@ impl Submissions {
         self.unanswered.iter().map(|unanswered| (unanswered.counter, &unanswered.command))
     }
 
-    /// The outcome of a command of ours was read back.
-    pub(super) fn answered(&mut self, epoch: LogPosition, counter: u64, outcome: &Outcome) -> Meaning {
+    /// The outcome of a command of ours was read back. It may be one that must not be told.
+    pub(super) fn answered(
+        &mut self,
+        epoch: LogPosition,
+        counter: u64,
+        outcome: Result<&Outcome, SubmitError>,
+    ) -> Meaning {
         match outcome {
-            Outcome::Refused(Refusal::Fenced { newer }) if !self.is_stopped() && epoch == self.epoch => {
+            Ok(Outcome::Refused(Refusal::Fenced { newer })) if !self.is_stopped() && epoch == self.epoch => {
                 return Meaning::Fenced(*newer);
             }
             _ if epoch != self.epoch => return Meaning::Settled,
-            Outcome::Refused(Refusal::Counter { expected, got }) if got < expected => return Meaning::Settled,
-            Outcome::Refused(Refusal::Counter { .. } | Refusal::NotOpen | Refusal::Superseded) => {
+            Ok(Outcome::Refused(Refusal::Counter { expected, got })) if got < expected => return Meaning::Settled,
+            Ok(Outcome::Refused(
+                Refusal::Counter { .. } | Refusal::NotOpen | Refusal::Superseded | Refusal::Behind { .. },
+            )) => {
                 return if self.is_open() { Meaning::Reopen } else { Meaning::Settled };
             }
             _ => {}
@@ -173,7 +180,7 @@ impl Submissions {
         if let Ok(at) = self.unanswered.binary_search_by_key(&counter, |unanswered| unanswered.counter)
             && let Some(done) = self.unanswered.remove(at)
         {
-            let _ = done.reply.send(Ok(outcome.clone()));
+            let _ = done.reply.send(outcome.cloned());
         }
         Meaning::Settled
     }

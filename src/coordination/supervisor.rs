@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
 use crate::diskless_coordinator::command::Command;
+use crate::diskless_coordinator::encoding::FORMAT_VERSION;
+use crate::diskless_coordinator::view::Proxies;
 use crate::metadata_log::{AppendError, Appending};
 use crate::types::LogPosition;
 
@@ -35,10 +37,20 @@ pub(super) async fn run(shared: Arc<Shared>, mut appends: mpsc::Receiver<(u64, A
                     heartbeat_due = Instant::now() + shared.settings.timing.heartbeat;
                     // Its outcome is seen where every answer is.
                     drop(shared.submit(Command::Heartbeat));
+                    if let Some(version) = version_to_propose(&shared.view.proxies(), u16::from(FORMAT_VERSION)) {
+                        drop(shared.submit(Command::SetClusterVersion { version }));
+                    }
                 }
             }
         }
     }
+}
+
+/// The version to which the log may be raised: ours, once every open proxy knows it (R12). `apply` looks again.
+fn version_to_propose(proxies: &Proxies, ours: u16) -> Option<u16> {
+    let mut open = proxies.by_id.values().filter(|proxy| !proxy.closed);
+    let all_know = open.all(|proxy| (proxy.min_version..=proxy.max_version).contains(&ours));
+    (ours > proxies.cluster_version && all_know).then_some(ours)
 }
 
 /// A record that did not get in leaves a hole in the counters; one that may have is found out by the next `Open`.
@@ -80,5 +92,34 @@ fn look_at_deadlines(shared: &Shared) {
     if due {
         tracing::warn!("the metadata log has not answered in time; opening again");
         shared.open_again();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diskless_coordinator::view::ProxyInfo;
+    use crate::types::{Endpoint, ProxyId};
+
+    #[test]
+    fn r12_the_version_is_raised_once_every_open_proxy_knows_the_new_one() {
+        let proxy = |max_version, closed| ProxyInfo {
+            epoch: LogPosition(1),
+            zone: "a".to_owned(),
+            endpoint: Endpoint { host: "h".to_owned(), port: 1 },
+            last_heard: 0,
+            closed,
+            min_version: 1,
+            max_version,
+        };
+        let with = |known: &[ProxyInfo]| Proxies {
+            cluster_version: 1,
+            by_id: (1..).map(ProxyId).zip(known.iter().cloned()).collect(),
+            ..Proxies::default()
+        };
+        assert_eq!(version_to_propose(&with(&[proxy(2, false), proxy(2, false)]), 2), Some(2));
+        assert_eq!(version_to_propose(&with(&[proxy(2, false), proxy(1, false)]), 2), None, "one does not know it");
+        assert_eq!(version_to_propose(&with(&[proxy(2, false), proxy(1, true)]), 2), Some(2), "but it is gone");
+        assert_eq!(version_to_propose(&with(&[proxy(1, false)]), 1), None, "it is that already");
     }
 }

@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use futures::future::join_all;
 
 use super::*;
-use crate::clock::wall_time_ms;
+use crate::clock::WallClock;
 use crate::diskless_coordinator::command::{CommitSegment, TopicConfig};
 use crate::diskless_coordinator::outcome::{BatchOutcome, Outcome, Placed};
 use crate::metadata_log::{AppendError, Appending, EmbeddedLog, LogLocation, MetadataLog, Tail};
@@ -30,6 +30,8 @@ fn settings(proxy: u32) -> Settings {
             open_retry: Duration::from_millis(50),
             ..Timing::default()
         },
+        clock: WallClock::system(),
+        identity: Identity::random(),
     }
 }
 
@@ -46,7 +48,7 @@ struct FaultyLog {
 
 impl FaultyLog {
     fn new() -> Arc<Self> {
-        let log = EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).expect("memory is there");
+        let log = EmbeddedLog::open(&LogLocation::Memory, WallClock::system()).expect("memory is there");
         Arc::new(Self {
             log,
             lose_appends: AtomicBool::new(false),
@@ -101,6 +103,40 @@ async fn start_error(log: &Arc<FaultyLog>, settings: Settings) -> StartError {
     match Coordination::start(settings, Arc::clone(log) as _, &tasks).await {
         Ok(_) => panic!("it started"),
         Err(error) => error,
+    }
+}
+
+/// A log that one proxy reads otherwise than the others: times are one millisecond later.
+struct OtherwiseRead(Arc<FaultyLog>);
+
+#[async_trait]
+impl MetadataLog for OtherwiseRead {
+    fn append(&self, record: Vec<u8>) -> Appending {
+        self.0.append(record)
+    }
+
+    fn renew(&self) {
+        self.0.renew();
+    }
+
+    fn tail(&self, from: LogPosition) -> Result<Tail, LogError> {
+        let mut read = self.0.tail(from)?;
+        let (groups, receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            while let Some(mut group) = read.groups.recv().await {
+                group.iter_mut().flatten().for_each(|record| record.append_time_ms += 1);
+                let _ = groups.send(group).await;
+            }
+        });
+        Ok(Tail { groups: receiver })
+    }
+
+    async fn start(&self) -> Result<LogPosition, LogError> {
+        self.0.start().await
+    }
+
+    async fn end(&self) -> Result<LogPosition, LogError> {
+        self.0.end().await
     }
 }
 
@@ -322,4 +358,41 @@ async fn what_is_submitted_after_the_end_is_refused() {
     assert_eq!(*a.status().borrow(), Status::Stopped);
     assert_eq!(a.submit(Command::Heartbeat).await, Err(SubmitError::Stopped));
     tasks.stop_and_join(Duration::from_secs(5)).await.expect("everything ends");
+}
+
+#[tokio::test]
+async fn r8_a_proxy_that_read_the_log_otherwise_finds_it_out_and_stops_while_the_others_go_on() {
+    let log = FaultyLog::new();
+    let quick = |proxy| {
+        let mut settings = settings(proxy);
+        settings.timing.heartbeat = Duration::from_millis(100);
+        settings
+    };
+    let (a, _a) = start(&log, quick(1)).await;
+    let (b, _b) = start(&log, quick(2)).await;
+    create_topic(&a).await;
+    let (tasks, _failures) = Tasks::new();
+    let wrong: Arc<dyn MetadataLog> = Arc::new(OtherwiseRead(Arc::clone(&log)));
+    // It may find out while it catches up, or only when it takes part.
+    let why = match Coordination::start(quick(3), wrong, &tasks).await {
+        Ok(wrong) => failure_of(&wrong).await,
+        Err(StartError::Failed(why)) => why,
+        Err(other) => panic!("{other}"),
+    };
+    assert!(why.contains("the proxies 1 and 2 have another state"), "{why}");
+    assert_eq!(a.submit(commit(&a, 0, 0)).await, accepted(0));
+    assert_eq!(b.submit(commit(&b, 0, 1)).await, accepted(1));
+    for proxy in [&a, &b] {
+        assert_eq!(*proxy.status().borrow(), Status::Serving);
+    }
+}
+
+async fn failure_of(coordination: &Coordination) -> String {
+    let mut status = coordination.status();
+    let failed = status.wait_for(|status| matches!(status, Status::Failed(_)));
+    let failed = tokio::time::timeout(Duration::from_secs(20), failed).await.expect("in time").expect("it is there");
+    match &*failed {
+        Status::Failed(why) => why.clone(),
+        other => panic!("waited for a failure: {other:?}"),
+    }
 }

@@ -10,7 +10,7 @@ use rdkafka::producer::DefaultProducerContext;
 use super::Options;
 use super::workload::TOPICS;
 use crate::app::{App, SharedParts};
-use crate::clock::wall_time_ms;
+use crate::clock::WallClock;
 use crate::config::Config;
 use crate::diskless_coordinator::command::{Command, TopicConfig};
 use crate::diskless_coordinator::outcome::Outcome;
@@ -57,8 +57,7 @@ impl Zones {
             mock.create_topic(topic.name, topic.partitions, 3).context("the mock Kafka refuses a topic")?;
         }
         let store = open_store(options, &scratch.0)?;
-        let log =
-            EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).context("the log cannot be opened")?;
+        let log = EmbeddedLog::open(&LogLocation::Memory, WallClock::system()).context("the log cannot be opened")?;
         let shared = SharedParts { log: Some(Arc::new(log)), store: Some(store.clone()) };
         let mut apps = Vec::new();
         for (number, zone) in (0u16..).zip(ZONES) {

@@ -10,7 +10,7 @@ use super::outcome::{Outcome, Refusal};
 use super::rules::incarnations::{self, Opening};
 use super::rules::log_time::COMMIT_WINDOW_MS;
 use super::rules::topics::{self, Registration};
-use super::rules::{commit, incarnations::admit};
+use super::rules::{agreement, commit, incarnations::admit, versions};
 use super::state::{Genesis, State};
 use crate::types::{LogPosition, TimestampMs};
 
@@ -57,11 +57,13 @@ pub fn apply(state: &mut State, record: &LogRecord) -> Result<Applied, ApplyErro
     }
     let decoded = decode(&record.bytes).map_err(|error| ApplyError::Decode { position, error })?;
     state.applied = position;
+    state.chain = state.chain.chain(record);
     let mut effects = Vec::new();
     let answer = match decoded {
         Decoded::Skipped => None,
         Decoded::Proposal(proposal) => Some(decide(state, record, proposal, &mut effects)),
     };
+    effects.extend(agreement::note(state).map(Effect::Checkpoint));
     Ok(Applied { position, time: state.clock.time, answer, effects })
 }
 
@@ -121,6 +123,7 @@ fn carry_out_admitted(
         Command::TopicDeleted { topic_id } => topics::delete(state, topic_id, effects),
         Command::PartitionsCreated { topic_id, partitions } => topics::grow(state, topic_id, partitions, effects),
         Command::TopicConfigChanged { topic_id, config } => topics::configure(state, topic_id, config, effects),
+        Command::SetClusterVersion { version } => versions::raise(state, version, effects),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::rules::agreement::Checkpoint;
 use crate::types::{Endpoint, LogId, LogPosition, Offset, ProxyId, Rack, TimestampMs, TopicId, WalSegmentId};
 use crate::wal_segment::PartitionBatches;
 
@@ -21,6 +22,8 @@ pub struct Proposer {
     /// 1, 2, 3... within the epoch: `apply` refuses anything but last + 1 (R10). 0 in `Genesis` and `Open`.
     pub counter: u64,
     pub wall_time: TimestampMs,
+    /// The last checkpoint that the proposer had come to (R8).
+    pub quoted: Checkpoint,
 }
 
 /// A command. The order of the variants and of their fields is the format (see [`super::encoding`]): add at the end.
@@ -72,6 +75,10 @@ pub enum Command {
     TopicConfigChanged {
         topic_id: TopicId,
         config: TopicConfig,
+    },
+    /// From here on records may be written in this version of the format (R12).
+    SetClusterVersion {
+        version: u16,
     },
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::BatchOutcome;
+use super::rules::agreement::Checkpoint;
 use super::rules::placement::ProducerState;
 use super::state::{Genesis, Incarnation, PartitionState, ProducerKey, TopicState};
 use crate::types::{LogPosition, ProxyId, TimestampMs, TopicPartition, WalSegmentId};
@@ -25,6 +26,8 @@ pub enum Effect {
     Producer(ProducerKey, ProducerState),
     ProducerExpired(ProducerKey),
     Segment(Arc<CommittedSegment>),
+    ClusterVersion(u16),
+    Checkpoint(Checkpoint),
 }
 
 /// A WAL segment whose commit was applied, also when none of its batches was accepted.

@@ -69,10 +69,11 @@ fn type_of(command: &Command) -> u8 {
         Command::TopicDeleted { .. } => 9,
         Command::PartitionsCreated { .. } => 10,
         Command::TopicConfigChanged { .. } => 11,
+        Command::SetClusterVersion { .. } => 12,
     }
 }
 
-const LAST_TYPE: u8 = 11;
+const LAST_TYPE: u8 = 12;
 
 /// The record that proposes `command`.
 pub fn encode(proposer: &Proposer, command: &Command) -> Vec<u8> {

@@ -18,6 +18,7 @@
 pub mod apply;
 pub mod checks;
 pub mod command;
+pub mod digest;
 pub mod effect;
 pub mod encoding;
 pub mod outcome;

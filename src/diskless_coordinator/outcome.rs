@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{ErrorCode, LogId, LogPosition, Offset, TimestampMs};
+use crate::types::{ErrorCode, LogId, LogPosition, Offset, ProxyId, TimestampMs};
 
 /// The answer to one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +31,12 @@ pub enum Refusal {
     Counter { expected: u64, got: u64 },
     #[error("the segment is {age_ms} ms old in log time; the commit window is {window_ms} ms")]
     TooOld { age_ms: i64, window_ms: i64 },
+    #[error("it quotes another state at position {quoted} than was come to here")]
+    Diverged { quoted: LogPosition },
+    #[error("it quotes position {quoted}, which is older than what is remembered")]
+    Behind { quoted: LogPosition },
+    #[error("proxy {proxy} does not know format version {version}")]
+    VersionUnknown { version: u16, proxy: ProxyId },
     #[error("the log already begins with log id {log_id}")]
     GenesisExists { log_id: LogId },
     #[error("the log has no Genesis")]
@@ -49,7 +55,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The kinds, for metrics.
-    pub const KINDS: [&'static str; 12] = [
+    pub const KINDS: [&'static str; 15] = [
         "fenced",
         "superseded",
         "not_open",
@@ -62,6 +68,9 @@ impl Refusal {
         "not_pending",
         "stale",
         "invalid",
+        "diverged",
+        "behind",
+        "version_unknown",
     ];
 
     /// The place of this kind in [`Self::KINDS`].
@@ -79,6 +88,9 @@ impl Refusal {
             Self::NotPending => 9,
             Self::Stale => 10,
             Self::Invalid(_) => 11,
+            Self::Diverged { .. } => 12,
+            Self::Behind { .. } => 13,
+            Self::VersionUnknown { .. } => 14,
         }
     }
 }

@@ -38,6 +38,7 @@ impl Publisher {
         if let Some(genesis) = &state.genesis {
             self.take(&Effect::Genesis(genesis.clone()));
         }
+        self.proxies.cluster_version = state.cluster_version;
         for name in state.pending.keys() {
             self.topics.pending.insert(name.clone());
         }
@@ -95,7 +96,15 @@ impl Publisher {
             }
             Effect::Topic(topic) => self.take_topic(topic),
             Effect::Segment(segment) => self.take_segment(segment),
-            Effect::TimeMarks | Effect::Partition(..) | Effect::Producer(..) | Effect::ProducerExpired(_) => {}
+            Effect::ClusterVersion(version) => {
+                self.proxies.cluster_version = *version;
+                self.proxies_changed = true;
+            }
+            Effect::TimeMarks
+            | Effect::Partition(..)
+            | Effect::Producer(..)
+            | Effect::ProducerExpired(_)
+            | Effect::Checkpoint(_) => {}
         }
     }
 
@@ -106,6 +115,8 @@ impl Publisher {
             endpoint: incarnation.endpoint.clone(),
             last_heard: incarnation.last_heard,
             closed: incarnation.closed,
+            min_version: incarnation.min_version,
+            max_version: incarnation.max_version,
         };
         if self.proxies.by_id.get(&proxy) != Some(&info) {
             self.proxies.by_id.insert(proxy, info);

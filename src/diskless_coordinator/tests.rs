@@ -1,15 +1,18 @@
 //! Stories of whole commands against the state machine, and properties of any history.
 
-use std::sync::Arc;
+mod any_history;
+mod golden;
 
-use proptest::prelude::*;
+use std::sync::Arc;
 
 use super::apply::{Applied, apply};
 use super::command::{Command, CommitSegment, Proposer, TopicConfig};
+use super::digest::Hash;
 use super::effect::{CommittedSegment, Effect};
 use super::encoding::{LogRecord, encode};
 use super::outcome::{BatchOutcome, Outcome, Placed, Refusal};
 use super::publish::{Publisher, visible_end};
+use super::rules::agreement::Checkpoint;
 use super::state::State;
 use super::view::View;
 use super::{checks, rules};
@@ -69,12 +72,17 @@ impl Log {
     }
 
     fn open(&mut self, proxy: usize, nonce: u8) -> Outcome {
+        self.open_knowing(proxy, nonce, (1, 1))
+    }
+
+    /// Opens a proxy that knows these versions of the format.
+    fn open_knowing(&mut self, proxy: usize, nonce: u8, (min_version, max_version): (u16, u16)) -> Outcome {
         let open = Command::Open {
             nonce: [nonce; 16],
             zone: "a".to_owned(),
             endpoint: Endpoint { host: "h".to_owned(), port: 1 },
-            min_version: 1,
-            max_version: 1,
+            min_version,
+            max_version,
         };
         let outcome = self.raw(proxy, LogPosition::NONE, 0, &open);
         if let Outcome::Opened { epoch } = outcome {
@@ -95,8 +103,24 @@ impl Log {
     }
 
     fn raw(&mut self, proxy: usize, epoch: LogPosition, counter: u64, command: &Command) -> Outcome {
+        let quoted = self.state.checkpoints.back().copied().unwrap_or(Checkpoint::NONE);
+        self.proposed(proxy, epoch, counter, quoted, command)
+    }
+
+    fn quoting(&mut self, proxy: usize, counter: u64, quoted: Checkpoint, command: &Command) -> Outcome {
+        self.proposed(proxy, self.epochs[proxy], counter, quoted, command)
+    }
+
+    fn proposed(
+        &mut self,
+        proxy: usize,
+        epoch: LogPosition,
+        counter: u64,
+        quoted: Checkpoint,
+        command: &Command,
+    ) -> Outcome {
         let proxy = ProxyId(u32::try_from(proxy).expect("few proxies"));
-        let proposer = Proposer { proxy, epoch, counter, wall_time: self.now };
+        let proposer = Proposer { proxy, epoch, counter, wall_time: self.now, quoted };
         let applied = self.append(encode(&proposer, command));
         applied.answer.expect("it is a command").outcome
     }
@@ -309,6 +333,60 @@ fn r12_an_incarnation_ends_by_close_or_by_silence() {
 }
 
 #[test]
+fn r8_who_quotes_another_state_is_refused_and_closed_until_it_opens_again() {
+    let mut log = Log::with_topic();
+    log.open(2, 9);
+    let own = log.state.checkpoints[0];
+    let wrong = Checkpoint { digest: Hash([9; 16]), ..own };
+    let diverged = Outcome::Refused(Refusal::Diverged { quoted: own.position });
+    assert_eq!(log.quoting(2, 1, wrong, &Command::Heartbeat), diverged);
+    assert_eq!(log.quoting(2, 1, own, &Command::Heartbeat), Outcome::Refused(Refusal::NotOpen));
+    assert!(log.view.proxies().by_id[&ProxyId(2)].closed);
+    assert_eq!(log.send(Command::Heartbeat), Outcome::Done, "the others go on");
+    assert!(matches!(log.open(2, 9), Outcome::Opened { .. }));
+    assert_eq!(log.send_as(2, Command::Heartbeat), Outcome::Done);
+}
+
+#[test]
+fn r8_checkpoints_come_with_time_and_with_records_and_are_bounded() {
+    let mut log = Log::with_topic();
+    let at_first = log.state.checkpoints.len();
+    log.pass(rules::agreement::CHECKPOINT_MS);
+    log.send(Command::Heartbeat);
+    assert_eq!(log.state.checkpoints.len(), at_first + 1);
+    for _ in 0..rules::agreement::CHECKPOINT_RECORDS {
+        log.send(Command::Heartbeat);
+    }
+    assert_eq!(log.state.checkpoints.len(), at_first + 2);
+    for _ in 0..rules::agreement::CHECKPOINTS {
+        log.pass(rules::agreement::CHECKPOINT_MS);
+        log.send(Command::Heartbeat);
+    }
+    assert_eq!(log.state.checkpoints.len(), rules::agreement::CHECKPOINTS);
+    let behind = Outcome::Refused(Refusal::Behind { quoted: LogPosition::NONE });
+    let counter = log.counters[1] + 1;
+    assert_eq!(log.quoting(1, counter, Checkpoint::NONE, &Command::Heartbeat), behind);
+}
+
+#[test]
+fn r12_the_version_is_raised_only_when_every_open_proxy_knows_it() {
+    let mut log = Log::with_topic();
+    let raise = |version| Command::SetClusterVersion { version };
+    let unknown = Outcome::Refused(Refusal::VersionUnknown { version: 2, proxy: ProxyId(1) });
+    assert_eq!(log.send(raise(1)), Outcome::Refused(Refusal::Stale));
+    assert_eq!(log.send(raise(2)), unknown);
+    log.open_knowing(1, 2, (1, 2));
+    log.open(2, 9);
+    let unknown = Outcome::Refused(Refusal::VersionUnknown { version: 2, proxy: ProxyId(2) });
+    assert_eq!(log.send(raise(2)), unknown);
+    log.send_as(2, Command::Close);
+    assert_eq!(log.send(raise(2)), Outcome::Done);
+    assert_eq!(log.view.proxies().cluster_version, 2);
+    assert!(matches!(log.open(2, 8), Outcome::Refused(Refusal::Invalid(_))), "one that is too old cannot come in");
+    assert!(matches!(log.open_knowing(2, 8, (2, 3)), Outcome::Opened { .. }));
+}
+
+#[test]
 fn r5_a_name_is_announced_then_registered_once() {
     let mut log = Log::with_topic();
     let other = TopicId([2; 16]);
@@ -404,79 +482,4 @@ fn a_record_that_cannot_be_understood_changes_nothing() {
     let old = log.records[1].clone();
     assert!(apply(&mut log.state, &old).is_err(), "a record is applied once");
     assert_eq!(log.state, before);
-}
-
-/// One step of a random history.
-#[derive(Clone, Debug)]
-enum Step {
-    Commit { proxy: usize, partition: i32, producer: i64, base: i32, count: u32, repeat: bool },
-    Open { proxy: usize, nonce: u8 },
-    Delete,
-    Grow(i32),
-    Pass(i64),
-    Junk(Vec<u8>),
-    Stray { epoch: i64, counter: u64 },
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        12 => (1usize..4, 0i32..4, -1i64..3, 0i32..6, 1u32..4, any::<bool>()).prop_map(
-            |(proxy, partition, producer, base, count, repeat)| {
-                Step::Commit { proxy, partition, producer, base, count, repeat }
-            }
-        ),
-        2 => (1usize..4, 0u8..3).prop_map(|(proxy, nonce)| Step::Open { proxy, nonce }),
-        1 => Just(Step::Delete),
-        1 => (0i32..5).prop_map(Step::Grow),
-        2 => (0i64..40_000).prop_map(Step::Pass),
-        1 => proptest::collection::vec(any::<u8>(), 0..20)
-            .prop_filter("0xD1 is ours", |bytes| bytes.first() != Some(&0xD1))
-            .prop_map(Step::Junk),
-        1 => (-2i64..50, 0u64..9).prop_map(|(epoch, counter)| Step::Stray { epoch, counter }),
-    ]
-}
-
-fn run(log: &mut Log, step: Step, n: u32) {
-    match step {
-        Step::Commit { proxy, partition: index, producer, base, count, repeat } => {
-            let birth = if repeat { LogPosition(4) } else { log.state.applied };
-            let mut commit = segment(birth, if repeat { 0 } else { n }, &[batch(producer, base, count)]);
-            commit.partitions[0].partition = partition(index);
-            log.send_as(proxy, Command::CommitSegment(commit));
-        }
-        Step::Open { proxy, nonce } => {
-            log.open(proxy, nonce);
-        }
-        Step::Delete => {
-            log.send(Command::TopicDeleted { topic_id: TOPIC });
-        }
-        Step::Grow(partitions) => {
-            log.send(Command::PartitionsCreated { topic_id: TOPIC, partitions });
-        }
-        Step::Pass(ms) => log.pass(ms),
-        Step::Junk(bytes) => {
-            let _ = log.append(bytes);
-        }
-        Step::Stray { epoch, counter } => {
-            log.raw(2, LogPosition(epoch), counter, &Command::Heartbeat);
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    #[test]
-    fn i1_i5_i6_hold_in_any_history(steps in proptest::collection::vec(step(), 1..80)) {
-        let mut log = Log::with_topic();
-        for (n, step) in steps.into_iter().enumerate() {
-            run(&mut log, step, u32::try_from(n).expect("few steps") + 1);
-        }
-        log.verify();
-        let mut again = State::default();
-        for record in &log.records {
-            let _ = apply(&mut again, record).expect("it was applied before");
-        }
-        prop_assert_eq!(again.digest(), log.state.digest());
-        prop_assert_eq!(again, log.state);
-    }
 }

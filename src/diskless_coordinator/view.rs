@@ -56,6 +56,8 @@ pub struct Topic {
 pub struct Proxies {
     pub log_id: Option<LogId>,
     pub upstream_cluster_id: String,
+    /// The version of the log's format that may be written (R12).
+    pub cluster_version: u16,
     pub by_id: BTreeMap<ProxyId, ProxyInfo>,
 }
 
@@ -67,6 +69,9 @@ pub struct ProxyInfo {
     /// Log time of the last command heard of it.
     pub last_heard: TimestampMs,
     pub closed: bool,
+    /// The versions of the log's format that it knows.
+    pub min_version: u16,
+    pub max_version: u16,
 }
 
 /// A proxy is live while it was heard within this much log time.

@@ -18,15 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     AppendError, Appending, GROUP_BYTES, GROUP_RECORDS, LogError, LogRecord, MetadataLog, TAIL_GROUPS, TAIL_IDLE, Tail,
 };
+use crate::clock::WallClock;
 use crate::types::{LogPosition, TimestampMs};
 
 /// Position to append time and bytes.
 const RECORDS: TableDefinition<i64, (i64, &[u8])> = TableDefinition::new("records");
 /// Appends that may wait for the writer.
 const QUEUE: usize = 16_384;
-
-/// Gives append times.
-pub type WallClock = Arc<dyn Fn() -> TimestampMs + Send + Sync>;
 
 /// Where the records are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,7 +97,7 @@ fn write_groups(log: &Shared, queue: &std_mpsc::Receiver<Waiting>, clock: &WallC
         let mut group = vec![first];
         group.extend(queue.try_iter().take(GROUP_RECORDS - 1));
         let first = *log.end.lock();
-        match write_group(&log.database, first, &group, clock()) {
+        match write_group(&log.database, first, &group, clock.now_ms()) {
             Ok(end) => {
                 *log.end.lock() = end;
                 log.moved.notify_all();
@@ -247,7 +245,7 @@ mod tests {
     use super::*;
 
     fn memory() -> EmbeddedLog {
-        EmbeddedLog::open(&LogLocation::Memory, Arc::new(|| 77)).expect("memory is there")
+        EmbeddedLog::open(&LogLocation::Memory, WallClock::new(|| 77)).expect("memory is there")
     }
 
     async fn read(log: &EmbeddedLog, from: i64, count: usize) -> Vec<LogRecord> {
@@ -289,11 +287,11 @@ mod tests {
     async fn records_outlive_the_process() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let location = LogLocation::File(dir.path().join("log.redb"));
-        let log = EmbeddedLog::open(&location, Arc::new(|| 1)).expect("opened");
+        let log = EmbeddedLog::open(&location, WallClock::new(|| 1)).expect("opened");
         log.append(vec![1]).await.expect("appended");
         drop(log);
         // A tail's thread may hold the file for a moment; none was started here.
-        let log = EmbeddedLog::open(&location, Arc::new(|| 2)).expect("opened again");
+        let log = EmbeddedLog::open(&location, WallClock::new(|| 2)).expect("opened again");
         assert_eq!(log.append(vec![2]).await, Ok(LogPosition(1)));
         let records = read(&log, 0, 2).await;
         assert_eq!(records.iter().map(|r| r.append_time_ms).collect::<Vec<_>>(), [1, 2]);

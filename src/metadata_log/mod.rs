@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 pub use crate::diskless_coordinator::encoding::LogRecord;
 use crate::types::LogPosition;
-pub use embedded::{EmbeddedLog, LogLocation, WallClock};
+pub use embedded::{EmbeddedLog, LogLocation};
 pub use kafka::{KafkaLog, KafkaLogSettings};
 pub use kafka_watermarks::EndOffset;
 

@@ -19,7 +19,9 @@ use redb::{Database, ReadableDatabase, ReadableTable as _, Table, TableDefinitio
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::diskless_coordinator::digest::Hash;
 use crate::diskless_coordinator::effect::{CommittedSegment, Effect};
+use crate::diskless_coordinator::rules::agreement::SinceCheckpoint;
 use crate::diskless_coordinator::rules::log_time::{COMMIT_WINDOW_MS, LogClock, TimeMark};
 use crate::diskless_coordinator::rules::placement::ProducerState;
 use crate::diskless_coordinator::state::{
@@ -30,15 +32,15 @@ use crate::types::{LogPosition, ProxyId, TimestampMs, TopicId, TopicPartition};
 type Bytes = &'static [u8];
 
 const META: TableDefinition<&str, Bytes> = TableDefinition::new("meta");
-const SEGMENTS: TableDefinition<i64, Bytes> = TableDefinition::new("segments");
-const PARTITIONS: TableDefinition<([u8; 16], i32), Bytes> = TableDefinition::new("partitions");
-const PRODUCERS: TableDefinition<([u8; 16], i32, i64), Bytes> = TableDefinition::new("producers");
-const TOPICS: TableDefinition<[u8; 16], Bytes> = TableDefinition::new("topics");
+pub(super) const SEGMENTS: TableDefinition<i64, Bytes> = TableDefinition::new("segments");
+pub(super) const PARTITIONS: TableDefinition<([u8; 16], i32), Bytes> = TableDefinition::new("partitions");
+pub(super) const PRODUCERS: TableDefinition<([u8; 16], i32, i64), Bytes> = TableDefinition::new("producers");
+pub(super) const TOPICS: TableDefinition<[u8; 16], Bytes> = TableDefinition::new("topics");
 const PENDING: TableDefinition<&str, i64> = TableDefinition::new("pending");
-const PROXIES: TableDefinition<u32, Bytes> = TableDefinition::new("proxies");
+pub(super) const PROXIES: TableDefinition<u32, Bytes> = TableDefinition::new("proxies");
 
 /// Grows with every change of the tables or of what is in them.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// Where the store stands; written with every group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,6 +48,9 @@ struct Progress {
     applied: LogPosition,
     time: TimestampMs,
     swept: Sweeps,
+    cluster_version: u16,
+    chain: Hash,
+    since_checkpoint: SinceCheckpoint,
 }
 
 /// Why a file is not used.
@@ -53,6 +58,10 @@ struct Progress {
 pub(super) enum LoadError {
     #[error("schema version {0} is not {SCHEMA_VERSION}")]
     Version(u32),
+    #[error("its state was found to be wrong: {0}")]
+    Condemned(String),
+    #[error("its rows do not make the state that was written: the digest is {found} instead of {expected}")]
+    Digest { expected: Hash, found: Hash },
     #[error("a row cannot be read: {0}")]
     Row(#[from] postcard::Error),
     #[error(transparent)]
@@ -73,6 +82,7 @@ from_redb!(TransactionError, TableError, StorageError, CommitError);
 pub(super) struct Changes {
     genesis: Option<Genesis>,
     time_marks: bool,
+    checkpoints: bool,
     segments: Vec<Arc<CommittedSegment>>,
     partitions: BTreeMap<TopicPartition, PartitionState>,
     producers: BTreeMap<ProducerKey, Option<ProducerState>>,
@@ -108,6 +118,9 @@ impl Changes {
                 self.producers.insert(*key, None);
             }
             Effect::Segment(segment) => self.segments.push(Arc::clone(segment)),
+            // Part of the progress, which is written every time.
+            Effect::ClusterVersion(_) => {}
+            Effect::Checkpoint(_) => self.checkpoints = true,
         }
     }
 }
@@ -126,9 +139,25 @@ pub(super) fn create_tables(database: &Database) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Writes what a group changed, and where the state now stands.
-pub(super) fn write(write: &WriteTransaction, changes: &Changes, state: &State) -> Result<(), LoadError> {
+/// Marks a file whose state is wrong, for good.
+pub(super) fn condemn(database: &Database, why: &str) -> Result<(), LoadError> {
+    let write = database.begin_write()?;
+    put(&mut write.open_table(META)?, "condemned", &why)?;
+    write.commit()?;
+    Ok(())
+}
+
+/// Writes what a group changed, and where the state now stands. What becomes durable has its digest beside it.
+pub(super) fn write(
+    write: &WriteTransaction,
+    changes: &Changes,
+    state: &State,
+    durable: bool,
+) -> Result<(), LoadError> {
     write_meta(write, changes, state)?;
+    if durable {
+        put(&mut write.open_table(META)?, "digest", &(state.applied, state.digest()))?;
+    }
     let mut segments = write.open_table(SEGMENTS)?;
     for segment in &changes.segments {
         put(&mut segments, segment.position.0, segment.as_ref())?;
@@ -165,8 +194,18 @@ pub(super) fn write(write: &WriteTransaction, changes: &Changes, state: &State) 
 
 fn write_meta(write: &WriteTransaction, changes: &Changes, state: &State) -> Result<(), LoadError> {
     let mut meta = write.open_table(META)?;
-    let progress = Progress { applied: state.applied, time: state.clock.time, swept: state.swept };
+    let progress = Progress {
+        applied: state.applied,
+        time: state.clock.time,
+        swept: state.swept,
+        cluster_version: state.cluster_version,
+        chain: state.chain,
+        since_checkpoint: state.since_checkpoint,
+    };
     put(&mut meta, "progress", &progress)?;
+    if changes.checkpoints {
+        put(&mut meta, "checkpoints", &state.checkpoints)?;
+    }
     if changes.time_marks {
         put(&mut meta, "time_marks", &state.clock.marks)?;
     }
@@ -210,11 +249,18 @@ pub(super) fn load(database: &impl ReadableDatabase) -> Result<Loaded, LoadError
     if version != SCHEMA_VERSION {
         return Err(LoadError::Version(version));
     }
+    if let Some(why) = get::<String>(&meta, "condemned")? {
+        return Err(LoadError::Condemned(why));
+    }
     if let Some(progress) = get::<Progress>(&meta, "progress")? {
         let marks: Option<std::collections::VecDeque<TimeMark>> = get(&meta, "time_marks")?;
         state.applied = progress.applied;
         state.clock = LogClock { time: progress.time, marks: marks.unwrap_or_default() };
         state.swept = progress.swept;
+        state.cluster_version = progress.cluster_version;
+        state.chain = progress.chain;
+        state.since_checkpoint = progress.since_checkpoint;
+        state.checkpoints = get(&meta, "checkpoints")?.unwrap_or_default();
     }
     state.genesis = get(&meta, "genesis")?;
     load_topics(&read, &mut state)?;
@@ -223,6 +269,13 @@ pub(super) fn load(database: &impl ReadableDatabase) -> Result<Loaded, LoadError
         state.proxies.insert(ProxyId(key.value()), postcard::from_bytes(value.value())?);
     }
     let segments = load_segments(&read, &mut state)?;
+    state.settle();
+    if let Some((position, expected)) = get::<(LogPosition, Hash)>(&meta, "digest")? {
+        let found = state.digest();
+        if position == state.applied && found != expected {
+            return Err(LoadError::Digest { expected, found });
+        }
+    }
     Ok(Loaded { state, segments })
 }
 
@@ -265,6 +318,7 @@ fn load_segments(read: &redb::ReadTransaction, state: &mut State) -> Result<Vec<
     let mut segments = Vec::new();
     for row in read.open_table(SEGMENTS)?.iter()? {
         let segment: Arc<CommittedSegment> = Arc::new(postcard::from_bytes(row?.1.value())?);
+        state.count_segment(&segment);
         if segment.committed_at >= horizon {
             state.commits.insert(Arc::clone(&segment));
         }

@@ -1,15 +1,17 @@
 //! The file: what was written is what is read, and a file that is not ours is never half used.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redb::{Database, TableDefinition};
+use redb::{Database, ReadableTable as _, TableDefinition};
 
 use super::*;
 use crate::diskless_coordinator::apply::{Applied, apply};
 use crate::diskless_coordinator::checks;
 use crate::diskless_coordinator::command::{Command, CommitSegment, Proposer, TopicConfig};
 use crate::diskless_coordinator::encoding::{LogRecord, encode};
+use crate::diskless_coordinator::rules::agreement::Checkpoint;
 use crate::diskless_coordinator::state::State;
 use crate::diskless_coordinator::view::View;
 use crate::types::{Endpoint, LogId, LogPosition, ProxyId, TopicId, TopicPartition, WalSegmentId};
@@ -19,11 +21,14 @@ use crate::wal_segment::{BatchMeta, PartitionBatches};
 struct Heard {
     applied: Mutex<Vec<LogPosition>>,
     failed: Mutex<Option<String>>,
+    /// Breaks off with this.
+    condemn: Mutex<Option<String>>,
 }
 
 impl StoreObserver for Heard {
-    fn applied(&self, group: Vec<Applied>) {
+    fn applied(&self, group: Vec<Applied>) -> ControlFlow<String> {
         self.applied.lock().extend(group.iter().map(|applied| applied.position));
+        self.condemn.lock().take().map_or(ControlFlow::Continue(()), ControlFlow::Break)
     }
 
     fn failed(&self, reason: String) {
@@ -85,7 +90,7 @@ fn log() -> Vec<LogRecord> {
     let record = |(position, command): (i64, &Command)| {
         let (epoch, counter) =
             if position < 2 { (LogPosition::NONE, 0) } else { (LogPosition(1), position.unsigned_abs() - 1) };
-        let proposer = Proposer { proxy: ProxyId(1), epoch, counter, wall_time: 1_000 };
+        let proposer = Proposer { proxy: ProxyId(1), epoch, counter, wall_time: 1_000, quoted: Checkpoint::NONE };
         LogRecord { position: LogPosition(position), append_time_ms: 1_000, bytes: encode(&proposer, command).into() }
     };
     (0..).zip(&commands).map(record).collect()
@@ -177,6 +182,61 @@ fn a_damaged_or_newer_file_is_moved_aside() {
     drop(newer);
     let opened = open(&location, None).expect("an empty one in its place");
     assert_eq!(opened.store.applied_at_open(), LogPosition::NONE);
+}
+
+#[tokio::test]
+async fn a_row_that_was_changed_by_one_byte_is_found_out_and_the_file_is_rebuilt() {
+    let tables = ["segments", "partitions", "producers", "topics", "proxies"];
+    for (number, table) in tables.into_iter().enumerate() {
+        let (_dir, path, location) = file();
+        let opened = open(&location, None).expect("opened");
+        opened.store.apply(log()).await.expect("it goes on");
+        opened.store.close();
+        change_last_byte(&path, number);
+        let again = open(&location, Some(LogId([1; 16]))).expect("an empty one in its place");
+        assert_eq!(again.store.applied_at_open(), LogPosition::NONE, "{table}");
+        assert!(path.with_extension("redb.aside").exists(), "{table}");
+    }
+}
+
+macro_rules! change_last_byte {
+    ($write:expr, $table:expr) => {{
+        let mut table = $write.open_table($table).expect("a table");
+        let (key, mut row) = {
+            let (key, row) = table.first().expect("readable").expect("a row");
+            (key.value(), row.value().to_vec())
+        };
+        *row.last_mut().expect("not empty") ^= 1;
+        table.insert(key, row.as_slice()).expect("inserted");
+    }};
+}
+
+/// Changes the last byte of the first row of a table.
+fn change_last_byte(path: &Path, table: usize) {
+    let database = Database::open(path).expect("the store is closed");
+    let write = database.begin_write().expect("a transaction");
+    match table {
+        0 => change_last_byte!(write, rows::SEGMENTS),
+        1 => change_last_byte!(write, rows::PARTITIONS),
+        2 => change_last_byte!(write, rows::PRODUCERS),
+        3 => change_last_byte!(write, rows::TOPICS),
+        _ => change_last_byte!(write, rows::PROXIES),
+    }
+    write.commit().expect("committed");
+}
+
+#[tokio::test]
+async fn r8_a_file_whose_state_was_found_wrong_is_rebuilt_at_the_next_start() {
+    let (_dir, path, location) = file();
+    let opened = open(&location, None).expect("opened");
+    *opened.heard.condemn.lock() = Some("two others disagree".to_owned());
+    opened.store.apply(log()).await.expect("it is queued");
+    opened.store.close();
+    assert_eq!(opened.heard.failed.lock().as_deref(), Some("two others disagree"));
+    assert_eq!(opened.store.apply(Vec::new()).await, Err(StoreStopped));
+    let again = open(&location, Some(LogId([1; 16]))).expect("an empty one in its place");
+    assert_eq!(again.store.applied_at_open(), LogPosition::NONE);
+    assert!(path.with_extension("redb.aside").exists());
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //!
 //! A write that fails ends the thread: nothing of the group is shown, and the observer is told why.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::{OpenError, StoreLocation};
 use crate::diskless_coordinator::apply::{Applied, apply};
 use crate::diskless_coordinator::encoding::LogRecord;
 use crate::diskless_coordinator::publish::Publisher;
+use crate::diskless_coordinator::rules::agreement::Checkpoint;
 use crate::diskless_coordinator::state::State;
 use crate::diskless_coordinator::view::View;
 use crate::types::{LogId, LogPosition};
@@ -30,8 +32,8 @@ const DURABLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Hears what was applied, on the store's thread: it must not wait for anything.
 pub trait StoreObserver: Send + Sync {
-    /// A group was applied, written and published.
-    fn applied(&self, group: Vec<Applied>);
+    /// A group was applied, written and published. To break off condemns the file: the next start rebuilds it.
+    fn applied(&self, group: Vec<Applied>) -> ControlFlow<String>;
     /// Nothing more will be applied.
     fn failed(&self, reason: String);
 }
@@ -47,6 +49,7 @@ pub struct MetadataStore {
     places: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
     applied_at_open: LogPosition,
+    checkpoint_at_open: Checkpoint,
     log_id: Option<LogId>,
 }
 
@@ -78,6 +81,7 @@ impl MetadataStore {
         publisher.publish_state(&state, segments.iter().map(Arc::as_ref));
         drop(segments);
         let applied_at_open = state.applied;
+        let checkpoint_at_open = state.checkpoints.back().copied().unwrap_or(Checkpoint::NONE);
         let log_id = state.genesis.as_ref().map(|g| g.log_id);
         let (queue, groups) = std_mpsc::sync_channel(QUEUE);
         let writer = Writer { database, state, publisher, observer, durable_at: Instant::now(), is_durable: true };
@@ -90,6 +94,7 @@ impl MetadataStore {
             places: Arc::new(Semaphore::new(QUEUE)),
             thread: Mutex::new(Some(thread)),
             applied_at_open,
+            checkpoint_at_open,
             log_id,
         })
     }
@@ -97,6 +102,11 @@ impl MetadataStore {
     /// The last record that was applied when the store was opened.
     pub fn applied_at_open(&self) -> LogPosition {
         self.applied_at_open
+    }
+
+    /// The last checkpoint up to there.
+    pub fn checkpoint_at_open(&self) -> Checkpoint {
+        self.checkpoint_at_open
     }
 
     /// The log whose records the store held when it was opened; `None` when it was empty.
@@ -226,8 +236,14 @@ impl Writer {
         let durable = self.durable_at.elapsed() >= DURABLE_EVERY;
         self.write(&changes, durable).map_err(|error| format!("metadata.redb cannot be written: {error}"))?;
         self.publisher.publish(group.iter().flat_map(|applied| &applied.effects), self.state.clock.time);
-        self.observer.applied(group);
-        Ok(())
+        match self.observer.applied(group) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(why) => {
+                rows::condemn(&self.database, &why)
+                    .map_err(|error| format!("{why}; and metadata.redb could not be marked: {error}"))?;
+                Err(why)
+            }
+        }
     }
 
     fn make_durable(&mut self) -> Result<(), String> {
@@ -242,7 +258,7 @@ impl Writer {
         let durability = if durable { Durability::Immediate } else { Durability::None };
         write.set_durability(durability).map_err(|error| LoadError::Redb(error.into()))?;
         write.set_quick_repair(durable);
-        rows::write(&write, changes, &self.state)?;
+        rows::write(&write, changes, &self.state, durable)?;
         write.commit()?;
         self.is_durable = durable;
         if durable {

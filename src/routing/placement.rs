@@ -80,7 +80,15 @@ mod tests {
 
     fn proxy(zone: &str, last_heard: TimestampMs, closed: bool) -> ProxyInfo {
         let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
-        ProxyInfo { epoch: LogPosition(0), zone: zone.to_owned(), endpoint, last_heard, closed }
+        ProxyInfo {
+            epoch: LogPosition(0),
+            zone: zone.to_owned(),
+            endpoint,
+            last_heard,
+            closed,
+            min_version: 1,
+            max_version: 1,
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest, MetadataResp
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use sidestream::app::{App, SharedParts};
-use sidestream::clock::wall_time_ms;
+use sidestream::clock::WallClock;
 use sidestream::config::Config;
 use sidestream::diskless_coordinator::command::{Command, TopicConfig};
 use sidestream::metadata_log::{EmbeddedLog, LogLocation};
@@ -60,7 +60,7 @@ impl World {
             directory.path().display()
         );
         let config = Config::parse(&text, &[], |_| None).expect("a valid configuration");
-        let log = EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).expect("a log");
+        let log = EmbeddedLog::open(&LogLocation::Memory, WallClock::system()).expect("a log");
         let shared = SharedParts { log: Some(Arc::new(log)), store: None };
         let app = App::start(config, shared).await.expect("the proxy starts");
         let world = Self { app, _directory: directory, _mock: mock };

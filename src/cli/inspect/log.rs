@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::app::kafka_log_settings;
 use crate::cli::table::{Align, Column, layout};
 use crate::cli::{Configured, say};
-use crate::clock::wall_time_ms;
+use crate::clock::WallClock;
 use crate::config::{Config, MetadataMode};
 use crate::diskless_coordinator::apply::{Applied, apply};
 use crate::diskless_coordinator::command::Command;
@@ -86,7 +86,7 @@ fn open(config: &Config) -> anyhow::Result<Arc<dyn MetadataLog>> {
         MetadataMode::Standalone => {
             let path: PathBuf = config.metadata.directory.join("log.redb");
             ensure!(path.exists(), "there is no metadata log at {}: check metadata.directory", path.display());
-            match EmbeddedLog::open(&LogLocation::File(path.clone()), Arc::new(wall_time_ms)) {
+            match EmbeddedLog::open(&LogLocation::File(path.clone()), WallClock::system()) {
                 Ok(log) => Ok(Arc::new(log)),
                 Err(error) => bail!("{error}: if the proxy is running, stop it first ({} is its own)", path.display()),
             }
@@ -167,6 +167,7 @@ fn describe(command: &Command) -> (&'static str, String) {
         Command::TopicConfigChanged { topic_id, config } => {
             ("TopicConfigChanged", format!("{topic_id}, version {}", config.version))
         }
+        Command::SetClusterVersion { version } => ("SetClusterVersion", version.to_string()),
     }
 }
 
@@ -205,7 +206,7 @@ fn show(options: &Options, lines: &VecDeque<Line>, state: &State) {
         return;
     }
     say(&layout(&COLUMNS, &lines.iter().map(Line::row).collect::<Vec<_>>()));
-    say(&format!("applied up to {}; state digest {}", state.applied, super::state::hex(&state.digest())));
+    say(&format!("applied up to {}; state digest {}", state.applied, state.digest()));
 }
 
 #[cfg(test)]
@@ -213,12 +214,14 @@ mod tests {
     use super::*;
     use crate::diskless_coordinator::command::Proposer;
     use crate::diskless_coordinator::encoding::encode;
+    use crate::diskless_coordinator::rules::agreement::Checkpoint;
     use crate::types::ProxyId;
 
     #[tokio::test]
     async fn what_stands_before_a_record_that_cannot_be_read_is_shown() {
-        let log = EmbeddedLog::open(&LogLocation::Memory, Arc::new(wall_time_ms)).expect("an empty log");
-        let proposer = Proposer { proxy: ProxyId(1), epoch: LogPosition(0), counter: 0, wall_time: 0 };
+        let log = EmbeddedLog::open(&LogLocation::Memory, WallClock::system()).expect("an empty log");
+        let proposer =
+            Proposer { proxy: ProxyId(1), epoch: LogPosition(0), counter: 0, wall_time: 0, quoted: Checkpoint::NONE };
         let record = encode(&proposer, &Command::Barrier);
         let mut damaged = record.clone();
         damaged[5] ^= 1;

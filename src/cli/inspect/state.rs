@@ -50,7 +50,7 @@ fn of_file(file: &Path) -> anyhow::Result<(Value, Vec<String>)> {
         "log_id": state.genesis.as_ref().map(|g| g.log_id.to_string()),
         "applied_position": state.applied.0,
         "log_time_ms": state.clock.time,
-        "state_digest": hex(&state.digest()),
+        "state_digest": state.digest().to_string(),
         "topics": state.names.len(),
         "partitions": state.partitions.len(),
         "records": records,
@@ -61,8 +61,4 @@ fn of_file(file: &Path) -> anyhow::Result<(Value, Vec<String>)> {
         "invariants": if wrong.is_empty() { "hold".to_owned() } else { format!("{} broken", wrong.len()) },
     });
     Ok((summary, wrong))
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

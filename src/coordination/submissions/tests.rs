@@ -29,13 +29,13 @@ async fn an_answer_of_the_old_epoch_is_not_taken_for_a_command_that_waits() {
     assert_eq!(counter, Some(1));
     submissions.opening(Instant::now());
     let (waits, _) = submit(&mut submissions);
-    let settled = submissions.answered(LogPosition(10), 1, &Outcome::Done);
+    let settled = submissions.answered(LogPosition(10), 1, Ok(&Outcome::Done));
     assert_eq!(settled, Meaning::Settled);
     assert_eq!(sent.await, Ok(Outcome::Done));
     assert_eq!(open_at(&mut submissions, 20), [1], "only what is unanswered goes out again");
-    let late = submissions.answered(LogPosition(10), 1, &Outcome::Refused(Refusal::Superseded));
+    let late = submissions.answered(LogPosition(10), 1, Ok(&Outcome::Refused(Refusal::Superseded)));
     assert_eq!(late, Meaning::Settled);
-    submissions.answered(LogPosition(20), 1, &Outcome::Done);
+    submissions.answered(LogPosition(20), 1, Ok(&Outcome::Done));
     assert_eq!(waits.await, Ok(Outcome::Done));
 }
 
@@ -44,10 +44,10 @@ fn a_hole_in_the_counters_opens_again_and_a_repeat_does_not() {
     let mut submissions = Submissions::new();
     open_at(&mut submissions, 10);
     let counter = |expected, got| Outcome::Refused(Refusal::Counter { expected, got });
-    assert_eq!(submissions.answered(LogPosition(10), 3, &counter(2, 3)), Meaning::Reopen);
-    assert_eq!(submissions.answered(LogPosition(10), 1, &counter(2, 1)), Meaning::Settled);
+    assert_eq!(submissions.answered(LogPosition(10), 3, Ok(&counter(2, 3))), Meaning::Reopen);
+    assert_eq!(submissions.answered(LogPosition(10), 1, Ok(&counter(2, 1))), Meaning::Settled);
     let fenced = Outcome::Refused(Refusal::Fenced { newer: LogPosition(30) });
-    assert_eq!(submissions.answered(LogPosition(10), 2, &fenced), Meaning::Fenced(LogPosition(30)));
+    assert_eq!(submissions.answered(LogPosition(10), 2, Ok(&fenced)), Meaning::Fenced(LogPosition(30)));
 }
 
 #[tokio::test]

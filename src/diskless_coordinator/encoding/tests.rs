@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::diskless_coordinator::command::{CommitSegment, TopicConfig};
+use crate::diskless_coordinator::digest::Hash;
+use crate::diskless_coordinator::rules::agreement::Checkpoint;
 use crate::types::{Endpoint, LogId, ProxyId, TopicId, TopicPartition, WalSegmentId};
 use crate::wal_segment::{BatchMeta, PartitionBatches};
 
 const PROPOSER: Proposer =
-    Proposer { proxy: ProxyId(7), epoch: LogPosition(3), counter: 2, wall_time: 1_700_000_000_000 };
+    Proposer { proxy: ProxyId(7), epoch: LogPosition(3), counter: 2, wall_time: 1_700_000_000_000, quoted: QUOTED };
+const QUOTED: Checkpoint = Checkpoint { position: LogPosition(6), chain: Hash([4; 16]), digest: Hash([5; 16]) };
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -59,6 +62,7 @@ fn commands() -> Vec<Command> {
         Command::TopicDeleted { topic_id },
         Command::PartitionsCreated { topic_id, partitions: 6 },
         Command::TopicConfigChanged { topic_id, config: TopicConfig { version: 2, ..TopicConfig::default() } },
+        Command::SetClusterVersion { version: 2 },
     ]
 }
 

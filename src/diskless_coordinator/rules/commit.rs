@@ -35,6 +35,7 @@ pub fn commit(state: &mut State, position: LogPosition, commit: CommitSegment, e
     });
     let outcomes = committed.outcomes();
     effects.push(Effect::Segment(Arc::clone(&committed)));
+    state.count_segment(&committed);
     state.commits.insert(committed);
     Outcome::Committed(outcomes)
 }

@@ -5,11 +5,11 @@
 
 use crate::diskless_coordinator::command::Proposer;
 use crate::diskless_coordinator::effect::Effect;
-use crate::diskless_coordinator::encoding::FORMAT_VERSION;
 use crate::diskless_coordinator::outcome::{Outcome, Refusal};
+use crate::diskless_coordinator::rules::{agreement, versions};
 use crate::diskless_coordinator::state::{Incarnation, State};
 use crate::diskless_coordinator::view::LISTED_WITHIN_MS;
-use crate::types::{Endpoint, LogPosition, Rack, TimestampMs};
+use crate::types::{Endpoint, LogPosition, ProxyId, Rack, TimestampMs};
 
 /// An incarnation that was not heard for this much log time is closed.
 pub const CLOSED_AFTER_MS: i64 = LISTED_WITHIN_MS;
@@ -37,16 +37,18 @@ pub fn open(
     opening: Opening,
     effects: &mut Vec<Effect>,
 ) -> Outcome {
-    let version = u16::from(FORMAT_VERSION);
     if opening.zone.len() > MAX_NAME_BYTES || opening.endpoint.host.len() > MAX_NAME_BYTES {
         return Outcome::Refused(Refusal::Invalid("zone or host is too long"));
     }
-    if !(opening.min_version..=opening.max_version).contains(&version) {
+    if !versions::admits(state, opening.min_version, opening.max_version) {
         return Outcome::Refused(Refusal::Invalid("the proxy does not know the log's format version"));
     }
     let before = state.proxies.get(&proposer.proxy);
     if let Some(before) = before.filter(|b| b.fenced_nonces.contains(&opening.nonce)) {
         return Outcome::Refused(Refusal::Fenced { newer: before.epoch });
+    }
+    if let Err(refusal) = agreement::check(state, &proposer.quoted) {
+        return Outcome::Refused(refusal);
     }
     let same = before.filter(|b| b.nonce == opening.nonce);
     let incarnation = Incarnation {
@@ -78,9 +80,11 @@ fn fenced_nonces(before: Option<&Incarnation>, nonce: &[u8; 16]) -> Vec<[u8; 16]
     fenced
 }
 
-/// Lets a command in, or says why not. A command that is let in counts, whatever becomes of it then.
+/// Lets a command in, or says why not. A command that is let in counts, whatever becomes of it then. One that quotes
+/// another state than this ends its proposer's incarnation (R8).
 pub fn admit(state: &mut State, proposer: &Proposer, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
     let now = state.clock.time;
+    let agreed = agreement::check(state, &proposer.quoted);
     let known = state.proxies.get_mut(&proposer.proxy).ok_or(Refusal::NotOpen)?;
     if proposer.epoch < known.first_epoch {
         return Err(Refusal::Fenced { newer: known.epoch });
@@ -97,6 +101,11 @@ pub fn admit(state: &mut State, proposer: &Proposer, effects: &mut Vec<Effect>) 
     let expected = known.counter.saturating_add(1);
     if proposer.counter != expected {
         return Err(Refusal::Counter { expected, got: proposer.counter });
+    }
+    if let Err(refusal) = agreed {
+        known.closed = true;
+        effects.push(Effect::Proxy(proposer.proxy, Box::new(known.clone())));
+        return Err(refusal);
     }
     known.counter = expected;
     if now.saturating_sub(known.last_heard) >= HEARD_EVERY_MS {
@@ -117,10 +126,13 @@ pub fn close(state: &mut State, proposer: &Proposer, effects: &mut Vec<Effect>) 
 
 /// Closes incarnations that went silent.
 pub fn close_silent(state: &mut State, now: TimestampMs, effects: &mut Vec<Effect>) {
-    for (proxy, known) in &mut state.proxies {
-        if !known.closed && now.saturating_sub(known.last_heard) >= CLOSED_AFTER_MS {
+    let is_silent = |known: &Incarnation| !known.closed && now.saturating_sub(known.last_heard) >= CLOSED_AFTER_MS;
+    let silent: Vec<ProxyId> =
+        state.proxies.iter().filter(|(_, known)| is_silent(known)).map(|(proxy, _)| *proxy).collect();
+    for proxy in silent {
+        if let Some(known) = state.proxies.get_mut(&proxy) {
             known.closed = true;
-            effects.push(Effect::Proxy(*proxy, Box::new(known.clone())));
+            effects.push(Effect::Proxy(proxy, Box::new(known.clone())));
         }
     }
 }

@@ -205,6 +205,8 @@ fn no_virtual_broker_leads_out_of_the_zone() {
         endpoint: Endpoint { host: format!("zone-{zone}"), port },
         last_heard,
         closed: false,
+        min_version: 1,
+        max_version: 1,
     };
     let by_id = BTreeMap::from([
         (ProxyId(1), proxy("a", 1, 1_000_000)),

@@ -8,6 +8,7 @@ use sidestream::diskless_coordinator::checks::verify;
 use sidestream::diskless_coordinator::command::{Command, Proposal, Proposer};
 use sidestream::diskless_coordinator::effect::{CommittedSegment, Effect};
 use sidestream::diskless_coordinator::encoding::{Decoded, LogRecord, decode, encode};
+use sidestream::diskless_coordinator::rules::agreement::Checkpoint;
 use sidestream::diskless_coordinator::state::State;
 use sidestream::record_batch::checksum;
 use sidestream::types::{Endpoint, LogId, LogPosition, ProxyId, TopicId};
@@ -88,7 +89,8 @@ impl History {
         self.time += later_ms;
         let begins = matches!(command, Command::Genesis { .. } | Command::Open { .. });
         let (epoch, counter) = if begins { (LogPosition::NONE, 0) } else { (self.epoch, self.counter + 1) };
-        let proposer = Proposer { proxy: ProxyId(3), epoch, counter, wall_time: self.time };
+        let quoted = self.state.checkpoints.back().copied().unwrap_or(Checkpoint::NONE);
+        let proposer = Proposer { proxy: ProxyId(3), epoch, counter, wall_time: self.time, quoted };
         let position = self.state.applied.next();
         let bytes = Bytes::from(encode(&proposer, command));
         let record = LogRecord { position, append_time_ms: self.time, bytes };

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +22,7 @@ pub struct Tasks {
     /// How many there are of each name.
     running: Arc<Mutex<BTreeMap<&'static str, usize>>>,
     failures: mpsc::Sender<TaskFailed>,
+    gate: Option<Gate>,
 }
 
 /// A task panicked. The process must not go on as if nothing had happened.
@@ -35,10 +39,18 @@ pub struct StillRunning(pub Vec<&'static str>);
 impl Tasks {
     /// The receiver hears of panics of tasks that were spawned with [`Tasks::spawn`].
     pub fn new() -> (Self, mpsc::Receiver<TaskFailed>) {
+        Self::behind(None)
+    }
+
+    /// Tasks that a simulation can freeze and kill, like a process.
+    pub fn gated(gate: Gate) -> (Self, mpsc::Receiver<TaskFailed>) {
+        Self::behind(Some(gate))
+    }
+
+    fn behind(gate: Option<Gate>) -> (Self, mpsc::Receiver<TaskFailed>) {
         let (failures, failed) = mpsc::channel(16);
-        let tasks =
-            Self { tracker: TaskTracker::new(), stop: CancellationToken::new(), running: Arc::default(), failures };
-        (tasks, failed)
+        let (tracker, stop) = (TaskTracker::new(), CancellationToken::new());
+        (Self { tracker, stop, running: Arc::default(), failures, gate }, failed)
     }
 
     /// A token that is cancelled when the tasks are told to stop.
@@ -76,7 +88,10 @@ impl Tasks {
             }
         });
         // Boxed, for a future that is moved into another one takes its room in both.
-        let run = Box::pin(run);
+        let run: BoxFuture<'static, ()> = match &self.gate {
+            Some(gate) => gate.hold(run).boxed(),
+            None => run.boxed(),
+        };
         let task = async move {
             let _entry = entry;
             run.await;
@@ -102,6 +117,89 @@ impl Tasks {
             Ok(()) => Ok(()),
             Err(_) => Err(StillRunning(self.still_running())),
         }
+    }
+}
+
+/// What stands between a set of tasks and whoever runs them. Closed, none of them goes on, as if their process was
+/// stopped by SIGSTOP; ended, they are dropped where they stand, as if it was killed.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Mutex<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    phase: GatePhase,
+    next_task: u64,
+    /// In the order of their numbers, so that a simulation can be repeated.
+    tasks: BTreeMap<u64, Waker>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum GatePhase {
+    #[default]
+    Open,
+    Closed,
+    Ended,
+}
+
+impl Gate {
+    pub fn close(&self) {
+        let mut state = self.0.lock();
+        if state.phase == GatePhase::Open {
+            state.phase = GatePhase::Closed;
+        }
+    }
+
+    pub fn open(&self) {
+        let mut state = self.0.lock();
+        if state.phase == GatePhase::Closed {
+            state.phase = GatePhase::Open;
+        }
+        state.wake();
+    }
+
+    /// For good.
+    pub fn end(&self) {
+        let mut state = self.0.lock();
+        state.phase = GatePhase::Ended;
+        state.wake();
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.0.lock().phase == GatePhase::Ended
+    }
+
+    fn hold(&self, run: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
+        let gate = self.clone();
+        let task = {
+            let mut state = gate.0.lock();
+            state.next_task += 1;
+            state.next_task
+        };
+        let mut run = Some(run.boxed());
+        std::future::poll_fn(move |context| {
+            let phase = {
+                let mut state = gate.0.lock();
+                state.tasks.insert(task, context.waker().clone());
+                state.phase
+            };
+            let polled = match (phase, &mut run) {
+                (GatePhase::Closed, _) => return Poll::Pending,
+                (GatePhase::Open, Some(run)) => run.poll_unpin(context),
+                (GatePhase::Ended, _) | (_, None) => Poll::Ready(()),
+            };
+            if polled.is_ready() {
+                // Dropped here: what it holds may spawn or wake, which must not happen under the lock.
+                run = None;
+                gate.0.lock().tasks.remove(&task);
+            }
+            polled
+        })
+    }
+}
+
+impl GateState {
+    fn wake(&self) {
+        self.tasks.values().for_each(Waker::wake_by_ref);
     }
 }
 
@@ -145,5 +243,26 @@ mod tests {
         let (tasks, mut failed) = Tasks::new();
         tasks.spawn("bad", async { panic!("on purpose") });
         assert_eq!(failed.recv().await.map(|f| f.task), Some("bad"));
+    }
+
+    #[tokio::test]
+    async fn a_gate_freezes_and_kills_its_tasks() {
+        let gate = Gate::default();
+        let (tasks, _failed) = Tasks::gated(gate.clone());
+        let (ticks, mut ticked) = mpsc::channel(1);
+        tasks.spawn("ticks", async move { while ticks.send(()).await.is_ok() {} });
+        assert!(ticked.recv().await.is_some());
+        gate.close();
+        // What it had sent before is there; then nothing comes.
+        while ticked.try_recv().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert!(ticked.try_recv().is_err());
+        gate.open();
+        assert!(ticked.recv().await.is_some());
+        gate.end();
+        while ticked.recv().await.is_some() {}
+        assert!(tasks.stop_and_join(Duration::from_secs(5)).await.is_ok(), "it is dropped");
     }
 }

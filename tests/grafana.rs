@@ -11,7 +11,7 @@ const README: &str = include_str!("../README.md");
 const METRICS: &str = include_str!("../src/admin_server/metrics.rs");
 
 /// Metrics that no board shows, each with why.
-const NOT_SHOWN: [(&str, &str); 1] = [
+const NOT_SHOWN: [(&str, &str); 3] = [
     ("sidestream_metadata_log_position", "a number without meaning of its own: for comparing proxies by hand"),
     ("sidestream_metadata_checkpoint_position", "as the position"),
     ("sidestream_metadata_checkpoint_digest", "proxies compare it themselves"),

@@ -78,6 +78,7 @@ fn serve(
             }
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = rounds => {}
         }

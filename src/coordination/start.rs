@@ -86,6 +86,7 @@ fn tail_after(shared: &Shared, applied: LogPosition, start: LogPosition, end: Lo
 async fn follow(shared: Arc<Shared>, store: Arc<MetadataStore>, mut tail: Tail, stop: CancellationToken) {
     loop {
         let group = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             group = tail.groups.recv() => group,
         };
@@ -119,6 +120,7 @@ async fn reach(shared: &Shared, stop: &CancellationToken, is_so: impl Fn() -> bo
             return Ok(());
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => return Err(StartError::Stopped),
             _ = status.changed() => {}
             _ = applied.changed() => {}

@@ -26,10 +26,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut appends: mpsc::Receiver<(u64, A
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heartbeat_due = Instant::now();
     loop {
+        // In order and not by chance, so that a simulation can be repeated; what comes most often is last.
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
-            Some((client, appending)) = appends.recv() => watched.push(async move { (client, appending.await) }),
-            Some((client, result)) = watched.next(), if !watched.is_empty() => append_ended(&shared, client, result),
             () = shared.reopen.notified() => reopen_from_open(&shared),
             _ = tick.tick() => {
                 look_at_deadlines(&shared);
@@ -42,6 +42,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut appends: mpsc::Receiver<(u64, A
                     }
                 }
             }
+            Some((client, result)) = watched.next(), if !watched.is_empty() => append_ended(&shared, client, result),
+            Some((client, appending)) = appends.recv() => watched.push(async move { (client, appending.await) }),
         }
     }
 }

@@ -4,23 +4,29 @@
 //! never half used. All rows and the log position of a group of records are written in one transaction, and only
 //! then shown to readers. Never decides anything.
 
+mod disk;
 mod rows;
 mod thread;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use thread::{MetadataStore, StoreObserver, StoreStopped};
+pub use disk::Disk;
+pub use thread::{MetadataStore, StoreStopped};
+pub use writer::StoreObserver;
 
 use crate::diskless_coordinator::effect::CommittedSegment;
 use crate::diskless_coordinator::state::State;
 
 /// Where the store is kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum StoreLocation {
     File(PathBuf),
     /// Gone with the process.
     Memory,
+    /// On a disk that a simulation brings; then nothing runs on a thread of its own.
+    Simulated(Arc<dyn Disk>),
 }
 
 /// Why the store cannot be opened.

@@ -125,6 +125,11 @@ impl Changes {
     }
 }
 
+/// Whether nothing was ever written to it.
+pub(super) fn is_new(database: &Database) -> Result<bool, LoadError> {
+    Ok(database.begin_read()?.list_tables()?.next().is_none())
+}
+
 /// Makes the tables of an empty file.
 pub(super) fn create_tables(database: &Database) -> Result<(), LoadError> {
     let write = database.begin_write()?;

@@ -27,7 +27,7 @@ use bytes::Bytes;
 pub use config::{Config, ConfigError};
 pub use faults::{Fault, FaultHandle, FaultRule};
 pub use metered::{LATENCY_BUCKETS_MS, OperationCounts, StoreStats};
-pub use request::{ListedObject, Operation};
+pub use request::{Failure, Layer, ListedObject, Operation, Reply, Request};
 pub use simulated::{Profile, Simulate};
 
 use config::Opened;
@@ -35,7 +35,6 @@ use faults::Faulty;
 use memory::Memory;
 use metered::Metered;
 use raw::Raw;
-use request::{Failure, Layer, Reply, Request};
 use retrying::Retrying;
 use simulated::Simulated;
 
@@ -45,6 +44,15 @@ pub struct ObjectStorage {
     stack: Arc<dyn Layer>,
     stats: Arc<StoreStats>,
     faults: FaultHandle,
+}
+
+/// How long a request to the store may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// One attempt of up to 1 MiB; twice this for a larger one.
+    pub attempt: Duration,
+    /// All attempts of one operation together.
+    pub operation: Duration,
 }
 
 /// A PUT or DELETE that did not succeed.
@@ -82,14 +90,28 @@ impl ObjectStorage {
         if let Some(simulate) = config.simulate {
             layer = Box::new(Simulated::new(layer, simulate, rand::random()));
         }
-        layer = Box::new(Retrying {
-            inner: layer,
-            stats: Arc::clone(&stats),
-            attempt_timeout: Duration::from_millis(config.attempt_timeout_ms),
-            deadline: Duration::from_millis(config.timeout_ms),
-        });
-        let stack = Arc::new(Metered { inner: layer, stats: Arc::clone(&stats) });
-        Ok(Self { stack, stats, faults })
+        let timeouts = Timeouts {
+            attempt: Duration::from_millis(config.attempt_timeout_ms),
+            operation: Duration::from_millis(config.timeout_ms),
+        };
+        Ok(Self::stack(layer, timeouts, rand::random(), stats, faults))
+    }
+
+    /// Puts the usual layers over a store that the caller brings. The seed gives the pauses between attempts.
+    pub fn over(store: Box<dyn Layer>, timeouts: Timeouts, seed: u64) -> Self {
+        Self::stack(store, timeouts, seed, Arc::default(), FaultHandle::default())
+    }
+
+    fn stack(
+        inner: Box<dyn Layer>,
+        timeouts: Timeouts,
+        seed: u64,
+        stats: Arc<StoreStats>,
+        faults: FaultHandle,
+    ) -> Self {
+        let retrying = Box::new(Retrying::new(inner, Arc::clone(&stats), timeouts, seed));
+        let stack = Arc::new(Metered { inner: retrying, stats: Arc::clone(&stats) });
+        Self { stack, stats, faults }
     }
 
     pub fn stats(&self) -> &Arc<StoreStats> {

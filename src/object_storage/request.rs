@@ -34,7 +34,7 @@ impl Operation {
 
 /// What is asked of the store. A PUT overwrites; keys are never reused for other bytes, so it can be repeated.
 #[derive(Clone, Debug)]
-pub(super) enum Request {
+pub enum Request {
     Put { key: String, parts: Vec<Bytes> },
     Get { key: String, range: Range<u64> },
     Head { key: String },
@@ -43,7 +43,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    pub(super) fn operation(&self) -> Operation {
+    pub fn operation(&self) -> Operation {
         match self {
             Self::Put { .. } => Operation::Put,
             Self::Get { .. } => Operation::Get,
@@ -54,7 +54,7 @@ impl Request {
     }
 
     /// Bytes that have to be moved.
-    pub(super) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         match self {
             Self::Put { parts, .. } => parts.iter().map(|p| p.len() as u64).sum(),
             Self::Get { range, .. } => range.end.saturating_sub(range.start),
@@ -64,7 +64,7 @@ impl Request {
 }
 
 #[derive(Debug)]
-pub(super) enum Reply {
+pub enum Reply {
     Done,
     /// Exactly the range asked for.
     Bytes(Bytes),
@@ -83,7 +83,7 @@ pub struct ListedObject {
 
 /// How one attempt failed. What is not known to be otherwise is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub enum Failure {
     #[error("no such object")]
     NotFound,
     /// Not done, and asking again would not help: a missing right, an invalid key.
@@ -100,8 +100,8 @@ pub(super) enum Failure {
     Unknown(String),
 }
 
-/// One layer of the stack.
+/// One layer of the stack. Simulations bring a lowest one of their own.
 #[async_trait]
-pub(super) trait Layer: Send + Sync {
+pub trait Layer: Send + Sync {
     async fn call(&self, request: &Request) -> Result<Reply, Failure>;
 }

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Timeouts;
 use super::metered::StoreStats;
 use super::request::{Failure, Layer, Reply, Request};
 
@@ -16,18 +20,16 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 const SMALL: u64 = 1 << 20;
 
 pub(super) struct Retrying {
-    pub(super) inner: Box<dyn Layer>,
-    pub(super) stats: Arc<StoreStats>,
-    /// For one attempt of up to 1 MiB; twice this for a larger one.
-    pub(super) attempt_timeout: Duration,
-    /// For all attempts of one operation together.
-    pub(super) deadline: Duration,
+    inner: Box<dyn Layer>,
+    stats: Arc<StoreStats>,
+    timeouts: Timeouts,
+    chance: Mutex<StdRng>,
 }
 
 #[async_trait]
 impl Layer for Retrying {
     async fn call(&self, request: &Request) -> Result<Reply, Failure> {
-        let deadline = Instant::now() + self.deadline;
+        let deadline = Instant::now() + self.timeouts.operation;
         let mut perhaps_done = false;
         let mut attempt = 0;
         loop {
@@ -37,7 +39,7 @@ impl Layer for Retrying {
                 Err(failure) => failure,
             };
             perhaps_done |= matches!(failure, Failure::Unknown(_));
-            let pause = backoff(attempt, rand::random());
+            let pause = backoff(attempt, self.chance.lock().random());
             if is_final(&failure) || Instant::now() + pause >= deadline {
                 return Err(summary(failure, perhaps_done));
             }
@@ -49,8 +51,12 @@ impl Layer for Retrying {
 }
 
 impl Retrying {
+    pub(super) fn new(inner: Box<dyn Layer>, stats: Arc<StoreStats>, timeouts: Timeouts, seed: u64) -> Self {
+        Self { inner, stats, timeouts, chance: Mutex::new(StdRng::seed_from_u64(seed)) }
+    }
+
     async fn attempt(&self, request: &Request, deadline: Instant) -> Result<Reply, Failure> {
-        let timeout = if request.size() <= SMALL { self.attempt_timeout } else { self.attempt_timeout * 2 };
+        let timeout = self.timeouts.attempt * if request.size() <= SMALL { 1 } else { 2 };
         let until = deadline.min(Instant::now() + timeout);
         match timeout_at(until, self.inner.call(request)).await {
             Ok(result) => result,

@@ -299,9 +299,9 @@ impl ProduceService {
             if is_closed && uploading.is_empty() {
                 break;
             }
+            // In order and not by chance, so that a simulation can be repeated.
             tokio::select! {
-                () = self.wake.notified() => {}
-                () = until(roll_at) => {}
+                biased;
                 () = stop.cancelled(), if !is_stopping => {
                     is_stopping = true;
                     self.close();
@@ -311,6 +311,8 @@ impl ProduceService {
                         self.commit(commit, answers, is_uploaded);
                     }
                 }
+                () = until(roll_at) => {}
+                () = self.wake.notified() => {}
             }
         }
         // Commits are answered by tasks of their own; all bytes are given back when the last one was.

@@ -1,0 +1,104 @@
+//! Where the file lies, and what is done with one that cannot be used: it is moved aside and an empty one takes its
+//! place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use redb::backends::InMemoryBackend;
+use redb::{Database, DatabaseError};
+
+use super::OpenError;
+use super::rows::{self, Loaded};
+use crate::diskless_coordinator::state::State;
+use crate::types::{LogId, LogPosition};
+
+/// A place for one database.
+pub trait Disk: fmt::Debug + Send + Sync {
+    /// Opens what is there, or an empty database.
+    fn open(&self) -> Result<Database, DatabaseError>;
+
+    /// Takes away what is there, since it cannot be used.
+    fn set_aside(&self, why: &str) -> Result<(), OpenError>;
+}
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct File(pub(super) PathBuf);
+
+impl Disk for File {
+    fn open(&self) -> Result<Database, DatabaseError> {
+        Database::create(&self.0)
+    }
+
+    /// Keeps the one file that was moved aside last.
+    fn set_aside(&self, why: &str) -> Result<(), OpenError> {
+        let mut aside = self.0.as_os_str().to_owned();
+        aside.push(".aside");
+        let aside = PathBuf::from(aside);
+        let path: &Path = &self.0;
+        tracing::warn!(file = %path.display(), aside = %aside.display(), why, "the metadata store is rebuilt from the log");
+        std::fs::rename(path, &aside).map_err(failed)
+    }
+}
+
+/// Gone with the process.
+#[derive(Debug)]
+pub(super) struct Memory;
+
+impl Disk for Memory {
+    fn open(&self) -> Result<Database, DatabaseError> {
+        Database::builder().create_with_backend(InMemoryBackend::new())
+    }
+
+    fn set_aside(&self, _why: &str) -> Result<(), OpenError> {
+        Ok(())
+    }
+}
+
+pub(super) fn failed(error: impl fmt::Display) -> OpenError {
+    OpenError::Failed(error.to_string())
+}
+
+/// Opens the database if it is of the log `log_id` and whole, else an empty one in its place.
+pub(super) fn open(disk: &dyn Disk, log_id: Option<LogId>) -> Result<(Database, Loaded), OpenError> {
+    match load(disk) {
+        Ok((database, loaded)) if belongs(&loaded.state, log_id) => return Ok((database, loaded)),
+        Ok((database, _)) => {
+            drop(database);
+            disk.set_aside("it holds another metadata log's state")?;
+        }
+        Err(Unusable::InUse) => return Err(OpenError::InUse { path: format!("{disk:?}") }),
+        Err(Unusable::Damaged(why)) => disk.set_aside(&why)?,
+    }
+    load(disk).map_err(|unusable| match unusable {
+        Unusable::InUse => OpenError::InUse { path: format!("{disk:?}") },
+        Unusable::Damaged(why) => OpenError::Failed(why),
+    })
+}
+
+fn belongs(state: &State, log_id: Option<LogId>) -> bool {
+    match (&state.genesis, log_id) {
+        (Some(genesis), Some(log_id)) => genesis.log_id == log_id,
+        // The log is empty, though something of it was applied: the caller must see that.
+        (Some(_), None) => true,
+        (None, _) => state.applied == LogPosition::NONE,
+    }
+}
+
+enum Unusable {
+    InUse,
+    Damaged(String),
+}
+
+fn load(disk: &dyn Disk) -> Result<(Database, Loaded), Unusable> {
+    let database = disk.open().map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => Unusable::InUse,
+        other => Unusable::Damaged(other.to_string()),
+    })?;
+    let damaged = |error: rows::LoadError| Unusable::Damaged(error.to_string());
+    if rows::is_new(&database).map_err(damaged)? {
+        rows::create_tables(&database).map_err(damaged)?;
+    }
+    let loaded = rows::load(&database).map_err(damaged)?;
+    Ok((database, loaded))
+}

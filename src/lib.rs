@@ -13,6 +13,7 @@ pub mod wire;
 
 // Rules
 pub mod diskless_coordinator;
+pub mod history;
 pub mod routing;
 
 // Clock and tasks: import nothing, used from here down

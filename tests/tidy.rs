@@ -14,7 +14,7 @@ use source::{Source, files_below, item_end, line_of, relative, root, sources, wo
 const LAYERS: [(&str, &[&str]); 8] = [
     ("Words", &["types"]),
     ("Formats", &["record_batch", "wal_segment", "wire"]),
-    ("Rules", &["diskless_coordinator", "routing"]),
+    ("Rules", &["diskless_coordinator", "history", "routing"]),
     ("Clock and tasks", &["clock", "tasks"]),
     ("Adapters", &["metadata_log", "metadata_store", "object_storage", "upstream"]),
     ("Services", &["coordination", "fetch", "produce", "topic_catalog"]),

@@ -7,6 +7,7 @@ mod inspect;
 mod run;
 mod table;
 mod topics;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Command {
     /// Look into what is stored: objects, the metadata log, the applied state.
     #[command(subcommand)]
     Inspect(inspect::Command),
+    /// Judge what clients recorded: was anything lost, doubled, reordered? Exits with 1 if so, with 2 if it cannot tell.
+    Verify(verify::Options),
 }
 
 /// A configuration file, with changes to it.
@@ -86,6 +89,7 @@ impl Arguments {
                 Command::Topics(command) => finish(topics::run(command).await),
                 Command::Bench(command) => finish(bench::run(command).await),
                 Command::Inspect(command) => finish(inspect::run(command).await),
+                Command::Verify(options) => verify::run(&options),
             }
         })
     }

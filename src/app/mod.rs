@@ -5,7 +5,7 @@
 
 mod faults;
 mod preflight;
-mod seams;
+pub mod seams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -15,12 +15,12 @@ use crate::produce::{CommitError, CommitLog};
 use crate::types::LogPosition;
 
 /// Commits through the metadata log.
-pub(super) struct Commits {
+pub struct Commits {
     coordination: Arc<Coordination>,
 }
 
 impl Commits {
-    pub(super) fn new(coordination: Arc<Coordination>) -> Self {
+    pub fn new(coordination: Arc<Coordination>) -> Self {
         Self { coordination }
     }
 }
@@ -54,12 +54,12 @@ const BARRIER_WAIT: Duration = Duration::from_secs(15);
 const PROOF_WAIT: Duration = Duration::from_secs(5);
 
 /// Barriers on the metadata log: its end for look-ups, a record of our own where an offset is said not to exist (R11).
-pub(super) struct LogFreshness {
+pub struct LogFreshness {
     coordination: Arc<Coordination>,
 }
 
 impl LogFreshness {
-    pub(super) fn new(coordination: Arc<Coordination>) -> Self {
+    pub fn new(coordination: Arc<Coordination>) -> Self {
         Self { coordination }
     }
 }

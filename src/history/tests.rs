@@ -10,7 +10,7 @@ fn check(name: &str, expected: &[AnomalyClass], write: impl FnOnce(&mut History)
     let mut history = History::default();
     write(&mut history);
     let verdict = judged(&history.events);
-    let texts: Vec<_> = verdict.anomalies.iter().map(|a| format!("{}: {}", a.class.name(), a.text)).collect();
+    let texts: Vec<_> = verdict.anomalies.iter().map(ToString::to_string).collect();
     assert_eq!(classes(&verdict), expected.iter().copied().collect(), "{name}: {texts:#?}");
     for anomaly in &verdict.anomalies {
         assert!(!anomaly.ops.is_empty() && !anomaly.text.is_empty(), "{name}: {anomaly:?}");

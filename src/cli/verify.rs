@@ -105,7 +105,7 @@ fn show(verdict: &Verdict) {
     }
     let all: u64 = verdict.counts.values().sum();
     let counts: Vec<_> = verdict.counts.iter().map(|(class, count)| format!("{} {count}", class.name())).collect();
-    say(&format!("\n{all} anomalies: {}", counts.join(", ")));
+    say(&format!("\nAnomalies: {all} ({})", counts.join(", ")));
     for (class, count) in &verdict.counts {
         show_class(*class, *count, verdict.anomalies.iter().filter(|anomaly| anomaly.class == *class));
     }

@@ -462,7 +462,7 @@ fn every_mutation_is_found_and_nothing_else() {
             let Some(expected) = mutate(&mut spoiled) else { continue };
             applied += 1;
             let verdict = judged(&spoiled.events);
-            let texts: Vec<_> = verdict.anomalies.iter().map(|a| format!("{}: {}", a.class.name(), a.text)).collect();
+            let texts: Vec<_> = verdict.anomalies.iter().map(ToString::to_string).collect();
             let expected: BTreeSet<_> = expected.into_iter().collect();
             assert_eq!(classes(&verdict), expected, "{name}, seed {seed}: {texts:#?}");
         }

@@ -41,6 +41,10 @@ impl History {
         self.push(process, op, EventType::Ok, f, set);
     }
 
+    pub(super) fn fail(&mut self, process: &str, op: u64, f: Function, error: &str) {
+        self.push(process, op, EventType::Fail, f, |event| event.error = Some(error.to_owned()));
+    }
+
     pub(super) fn begin_send(&mut self, process: &str, value: u64) -> u64 {
         self.invoke(process, Function::Send, |event| event.value = Some(value))
     }

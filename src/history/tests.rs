@@ -2,7 +2,7 @@
 
 use super::AnomalyClass::*;
 use super::testing::{History, classes, judged};
-use super::{AnomalyClass, Event, EventType, Function, Judge, Options};
+use super::{AnomalyClass, Event, EventType, Function, Judge, Options, Record};
 
 /// A history is anomalous in exactly these ways.
 #[track_caller]
@@ -10,7 +10,7 @@ fn check(name: &str, expected: &[AnomalyClass], write: impl FnOnce(&mut History)
     let mut history = History::default();
     write(&mut history);
     let verdict = judged(&history.events);
-    let texts: Vec<_> = verdict.anomalies.iter().map(|a| format!("{}: {}", a.class.name(), a.text)).collect();
+    let texts: Vec<_> = verdict.anomalies.iter().map(ToString::to_string).collect();
     assert_eq!(classes(&verdict), expected.iter().copied().collect(), "{name}: {texts:#?}");
     for anomaly in &verdict.anomalies {
         assert!(!anomaly.ops.is_empty() && !anomaly.text.is_empty(), "{name}: {anomaly:?}");
@@ -76,6 +76,12 @@ fn lost_write() {
     check("near miss: two reads share the offsets", &[], |h| {
         three(h);
         h.poll_with("f", Some(0), true, &ALL[..1]);
+        h.poll_with("g", Some(1), true, &ALL[1..]);
+    });
+    check("near miss: read before, and the final read begins behind it", &[], |h| {
+        three(h);
+        h.poll("c", &ALL);
+        h.end("e", 3);
         h.poll_with("g", Some(1), true, &ALL[1..]);
     });
     check("near miss: retention took it", &[], |h| {
@@ -289,6 +295,12 @@ fn phantom() {
         h.poll("c", &[(0, 10)]);
         h.send("p", 10, 0);
     });
+    check("though a poll that began earlier ended later", &[Phantom], |h| {
+        let poll = h.invoke("c", Function::Poll, |_| {});
+        h.poll("d", &[(0, 10)]);
+        h.send("p", 10, 0);
+        h.ok("c", poll, Function::Poll, |event| event.records = Some(vec![Record::new(0, 10)]));
+    });
     check("near miss: read before it was acknowledged", &[], |h| {
         let op = h.begin_send("p", 10);
         h.poll("c", &[(0, 10)]);
@@ -420,6 +432,19 @@ fn poll_skip() {
 }
 
 #[test]
+fn poll_skip_below_a_log_start_that_two_were_told() {
+    check("the lower one was asked for later", &[PollSkip], |h| {
+        three(h);
+        h.poll("d", &ALL);
+        h.poll("c", &ALL[..1]);
+        h.poll("c", &ALL[2..]);
+        let start = h.invoke("r", Function::Start, |_| {});
+        h.start("s", 0);
+        h.ok("r", start, Function::Start, |event| event.offset = Some(2));
+    });
+}
+
+#[test]
 fn stale_tail() {
     check("below an acknowledgement", &[StaleTail], |h| {
         three(h);
@@ -469,6 +494,21 @@ fn false_out_of_range() {
         h.out_of_range("c", 1);
         h.start("s", 1);
     });
+    check("though the log start moved past it in the end", &[FalseOutOfRange], |h| {
+        three(h);
+        h.poll("c", &ALL);
+        h.out_of_range("c", 1);
+        h.start("s", 0);
+        h.start("s", 3);
+    });
+    check("near miss: the log start may have moved past it meanwhile", &[], |h| {
+        three(h);
+        h.poll("d", &ALL);
+        let poll = h.invoke("c", Function::Poll, |event| event.from = Some(1));
+        h.start("s", 0);
+        h.fail("c", poll, Function::Poll, "OFFSET_OUT_OF_RANGE");
+        h.start("s", 2);
+    });
     check("near miss: behind the end", &[], |h| {
         three(h);
         h.poll("c", &ALL);
@@ -482,14 +522,18 @@ fn false_out_of_range() {
         h.start("s", 3);
     });
     check("near miss: asked before the acknowledgement", &[], |h| {
-        let op = h.begin_send("p", 10);
-        h.out_of_range("c", 1);
-        h.ack("p", op, 0);
+        h.start("s", 0);
+        let send = h.begin_send("p", 10);
+        let poll = h.invoke("c", Function::Poll, |event| event.from = Some(1));
+        h.ack("p", send, 0);
         h.poll("d", &ALL[..1]);
+        h.end("e", 1);
+        h.fail("c", poll, Function::Poll, "OFFSET_OUT_OF_RANGE");
     });
-    check("near miss: another error", &[], |h| {
+    check("near miss: another error, or not known to be one", &[], |h| {
         three(h);
         h.poll("c", &ALL);
+        h.poll_that(EventType::Info, "c", 2, "OFFSET_OUT_OF_RANGE");
         h.poll_that(EventType::Fail, "c", 2, "OFFSET_NOT_AVAILABLE");
     });
 }

@@ -1,6 +1,7 @@
 //! What is reported: the classes of anomalies, each with its count and its first examples.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -97,6 +98,14 @@ pub struct Anomaly {
     pub ops: Vec<OpId>,
     /// Notes of the history from before it showed, and the first one after.
     pub notes: Vec<String>,
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, key, text, .. } = self;
+        let colon = if key.is_empty() { "" } else { ": " };
+        write!(f, "{}: {key}{colon}{text}", class.name())
+    }
 }
 
 /// All that a history showed.

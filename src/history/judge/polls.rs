@@ -156,8 +156,8 @@ impl Walk<'_, '_> {
         if self.reader.read.is_some() {
             return;
         }
-        let put = from.or(self.reader.assigned).or((!self.reader.has_read_finally).then_some(0));
-        let Some(low) = put.or(records.first().map(|record| record.offset)) else { return };
+        let put = from.or(self.reader.assigned).or_else(|| (!self.reader.has_read_finally).then_some(0));
+        let Some(low) = put.or_else(|| records.first().map(|record| record.offset)) else { return };
         self.reader.has_read_finally = true;
         let high = low.max(self.reads.floor);
         self.reader.read = Some(FinalRead { low, high, is_complete: false, last_poll: place });

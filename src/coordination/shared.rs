@@ -2,9 +2,10 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::Mutex;
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -39,7 +40,9 @@ pub(super) struct Shared {
     agreement: Mutex<Agreement>,
     /// Wakes the supervisor to open again.
     pub(super) reopen: Notify,
-    applied: watch::Sender<LogPosition>,
+    applied: AtomicI64,
+    /// Not a `watch`, which wakes its waiters in an order of chance: a simulation could not be repeated.
+    applied_moved: Notify,
     /// Appends whose end the supervisor watches, with the client that made them.
     appends: mpsc::Sender<(u64, Appending)>,
 }
@@ -57,7 +60,8 @@ impl Shared {
             checkpoint: Mutex::new(Checkpoint::NONE),
             agreement: Mutex::default(),
             reopen: Notify::new(),
-            applied: watch::Sender::new(LogPosition::NONE),
+            applied: AtomicI64::new(LogPosition::NONE.0),
+            applied_moved: Notify::new(),
             appends,
         }
     }
@@ -67,11 +71,17 @@ impl Shared {
     }
 
     pub(super) fn applied_now(&self) -> LogPosition {
-        *self.applied.borrow()
+        LogPosition(self.applied.load(Ordering::Acquire))
     }
 
-    pub(super) fn subscribe_applied(&self) -> watch::Receiver<LogPosition> {
-        self.applied.subscribe()
+    /// Resolves when something was applied after the call.
+    pub(super) fn applied_moved(&self) -> Notified<'_> {
+        self.applied_moved.notified()
+    }
+
+    fn set_applied(&self, position: LogPosition) {
+        self.applied.store(position.0, Ordering::Release);
+        self.applied_moved.notify_waiters();
     }
 
     pub(super) fn checkpoint(&self) -> Checkpoint {
@@ -81,16 +91,21 @@ impl Shared {
     /// Where the store stood when it was opened.
     pub(super) fn begin_at(&self, position: LogPosition, checkpoint: Checkpoint) {
         *self.checkpoint.lock() = checkpoint;
-        self.applied.send_replace(position);
+        self.set_applied(position);
     }
 
     pub(super) async fn wait_applied(&self, position: LogPosition, deadline: Instant) -> Result<(), BarrierError> {
-        let mut applied = self.applied.subscribe();
-        let reached = applied.wait_for(|now| *now >= position);
-        match tokio::time::timeout_at(deadline, reached).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(BarrierError::NotPassed(format!("position {position} was not applied in time"))),
-        }
+        let reached = async {
+            loop {
+                let moved = self.applied_moved();
+                if self.applied_now() >= position {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        let late = |_| BarrierError::NotPassed(format!("position {position} was not applied in time"));
+        tokio::time::timeout_at(deadline, reached).await.map_err(late)
     }
 
     pub(super) fn submit(&self, command: Command) -> Submitted {
@@ -261,7 +276,7 @@ impl StoreObserver for Shared {
         let Some(last) = group.last() else { return ControlFlow::Continue(()) };
         self.stats.applied.fetch_add(group.len() as u64, Ordering::Relaxed);
         self.stats.apply_lag_ms.store(self.wall_time_ms() - last.time, Ordering::Relaxed);
-        self.applied.send_replace(last.position);
+        self.set_applied(last.position);
         for applied in &group {
             if let Some(Effect::Checkpoint(checkpoint)) = applied.effects.last() {
                 *self.checkpoint.lock() = *checkpoint;

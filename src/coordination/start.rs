@@ -107,15 +107,15 @@ async fn follow(shared: Arc<Shared>, store: Arc<MetadataStore>, mut tail: Tail, 
 /// Waits until something is so. It is looked at whenever a record was applied or the status changed.
 async fn reach(shared: &Shared, stop: &CancellationToken, is_so: impl Fn() -> bool) -> Result<(), StartError> {
     let mut status = shared.status.subscribe();
-    let mut applied = shared.subscribe_applied();
     loop {
+        // Before the look: what moves after it is told.
+        let moved = shared.applied_moved();
         match &*status.borrow_and_update() {
             Status::Starting | Status::Serving => {}
             Status::Fenced(why) => return Err(StartError::Fenced(why.clone())),
             Status::Failed(why) => return Err(StartError::Failed(why.clone())),
             Status::Stopped => return Err(StartError::Stopped),
         }
-        applied.borrow_and_update();
         if is_so() {
             return Ok(());
         }
@@ -123,7 +123,7 @@ async fn reach(shared: &Shared, stop: &CancellationToken, is_so: impl Fn() -> bo
             biased;
             () = stop.cancelled() => return Err(StartError::Stopped),
             _ = status.changed() => {}
-            _ = applied.changed() => {}
+            () = moved => {}
         }
     }
 }

@@ -178,11 +178,17 @@ fn is_right(range: &CachedRange) -> bool {
     if range.is_checked() {
         return true;
     }
-    let is_right = crc_is_valid(&range.pieces);
+    let is_right = is_whole(&range.pieces) && crc_is_valid(&range.pieces);
     if is_right {
         range.mark_checked();
     }
     is_right
+}
+
+/// The CRC does not cover the length and the format of a batch.
+fn is_whole(pieces: &[Bytes]) -> bool {
+    let header = copy_prefix::<HEADER_SIZE>(pieces).and_then(|header| BatchHeader::parse(&header).ok());
+    header.is_some_and(|header| header.size_in_bytes() == Some(total_len(pieces)))
 }
 
 /// A batch that is committed and cannot be read is for a person to look at, unless the store is only away.

@@ -2,6 +2,7 @@
 //! place.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
@@ -61,7 +62,10 @@ pub(super) fn failed(error: impl fmt::Display) -> OpenError {
 
 /// Opens the database if it is of the log `log_id` and whole, else an empty one in its place.
 pub(super) fn open(disk: &dyn Disk, log_id: Option<LogId>) -> Result<(Database, Loaded), OpenError> {
-    match load(disk) {
+    // A database can be damaged in ways that its own checks do not see, and that make it panic.
+    let loaded = catch_unwind(AssertUnwindSafe(|| load(disk)));
+    let loaded = loaded.unwrap_or_else(|_| Err(Unusable::Damaged("reading it made the database panic".to_owned())));
+    match loaded {
         Ok((database, loaded)) if belongs(&loaded.state, log_id) => return Ok((database, loaded)),
         Ok((database, _)) => {
             drop(database);

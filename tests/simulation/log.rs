@@ -4,6 +4,7 @@
 //! an idempotent producer. What is on its way lands, whoever has given up on it, also after its process died.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +13,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use sidestream::metadata_log::{AppendError, Appending, LogError, LogRecord, MetadataLog, Tail};
 use sidestream::types::LogPosition;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::chance::Chance;
@@ -26,7 +27,8 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct SimLog {
     state: Mutex<State>,
-    end: watch::Sender<i64>,
+    end: AtomicI64,
+    moved: Notify,
     faults: Arc<Present>,
     time: SimTime,
 }
@@ -41,7 +43,7 @@ struct State {
 
 impl SimLog {
     pub(crate) fn new(faults: Arc<Present>, time: SimTime) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), end: watch::Sender::new(0), faults, time })
+        Arc::new(Self { state: Mutex::default(), end: AtomicI64::new(0), moved: Notify::new(), faults, time })
     }
 
     pub(crate) fn change_leader(&self, skew_ms: i64) {
@@ -50,11 +52,7 @@ impl SimLog {
 
     /// How many records were ever appended.
     pub(crate) fn len(&self) -> i64 {
-        *self.end.borrow()
-    }
-
-    pub(crate) fn records(&self) -> Vec<LogRecord> {
-        self.state.lock().records.clone()
+        self.end.load(Ordering::Relaxed)
     }
 
     fn append(&self, bytes: Vec<u8>) -> LogPosition {
@@ -62,7 +60,8 @@ impl SimLog {
         let position = LogPosition(i64::try_from(state.records.len()).expect("few records"));
         let append_time_ms = self.time.now_ms() + state.skew_ms;
         state.records.push(LogRecord { position, append_time_ms, bytes: Bytes::from(bytes) });
-        self.end.send_replace(position.0 + 1);
+        self.end.store(position.0 + 1, Ordering::Relaxed);
+        self.moved.notify_waiters();
         position
     }
 
@@ -153,7 +152,9 @@ async fn deliver(log: Arc<SimLog>, chance: Arc<Chance>, mut waiting: mpsc::Unbou
             group.drain(..).map(|waiting| (waiting.record, waiting.answer)).unzip();
         let positions: Vec<LogPosition> = match fate {
             Fate::Dropped => Vec::new(),
-            Fate::Told | Fate::AnswerLost | Fate::Late => records.into_iter().map(|record| log.append(record)).collect(),
+            Fate::Told | Fate::AnswerLost | Fate::Late => {
+                records.into_iter().map(|record| log.append(record)).collect()
+            }
         };
         if fate == Fate::Told {
             sleep(chance.skewed(Duration::from_millis(1))).await;
@@ -227,11 +228,14 @@ async fn read_on(
     from: i64,
     groups: &mpsc::Sender<Result<Vec<LogRecord>, LogError>>,
 ) {
-    let mut end = log.end.subscribe();
     let mut next = from;
     loop {
-        if end.wait_for(|end| *end > next).await.is_err() {
-            return;
+        loop {
+            let moved = log.moved.notified();
+            if log.len() > next {
+                break;
+            }
+            moved.await;
         }
         sleep(chance.skewed(Duration::from_millis(3))).await;
         while log.faults.look(|faults| faults.log.is_offline || faults.log.deaf.contains(&proxy)) {

@@ -88,7 +88,7 @@ fn make(world: &Arc<World>, chance: &Arc<Chance>, trouble: Trouble) {
         Trouble::Freeze => drop(tokio::spawn(freeze(Arc::clone(world), Arc::clone(chance), machine))),
         Trouble::Zombie => drop(tokio::spawn(zombie(Arc::clone(world), Arc::clone(chance), machine))),
         Trouble::DiskFull => {
-            let disk = world.machines[machine].disk.clone();
+            let disk = world.machines[machine].disk();
             disk.set_full(true);
             let after = chance.millis(500, 8_000);
             tokio::spawn(async move {
@@ -160,10 +160,10 @@ pub(crate) fn crash(world: &World, machine: usize, lose_disk: bool) {
     let machine = &world.machines[machine];
     if let Some(running) = machine.running() {
         running.kill();
-        machine.disk.crash(&Chance::of(world.seed, &format!("{} crash", running.name)));
+        machine.disk().crash(&Chance::of(world.seed, &format!("{} crash", running.name)));
     }
     if lose_disk {
-        machine.disk.erase();
+        machine.disk().erase();
     }
 }
 
@@ -197,8 +197,7 @@ async fn zombie(world: Arc<World>, chance: Arc<Chance>, machine: usize) {
         frozen.gate.open();
         return;
     }
-    // The successor has a disk of its own: a file cannot be opened twice.
-    place.disk.crash(&chance);
+    place.change_disk();
     let successor = place.start(&world);
     let was_open = successor.became_open().await;
     sleep(freeze_time(&chance)).await;

@@ -39,7 +39,7 @@ pub(crate) enum Ask {
 /// The place of one proxy id.
 pub(crate) struct Machine {
     pub(crate) id: usize,
-    pub(crate) disk: CrashDisk,
+    disk: Mutex<CrashDisk>,
     /// Its clock against the true time.
     pub(crate) skew_ms: Arc<AtomicI64>,
     pub(crate) running: Mutex<Option<Arc<Running>>>,
@@ -48,8 +48,17 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(id: usize) -> Self {
-        let (disk, skew_ms) = (CrashDisk::default(), Arc::default());
+        let (disk, skew_ms) = (Mutex::default(), Arc::default());
         Self { id, disk, skew_ms, running: Mutex::new(None), starts: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn disk(&self) -> CrashDisk {
+        self.disk.lock().clone()
+    }
+
+    /// A process that is only frozen holds its file: whoever takes its id elsewhere has a disk of its own.
+    pub(crate) fn change_disk(&self) {
+        *self.disk.lock() = CrashDisk::default();
     }
 
     pub(crate) fn running(&self) -> Option<Arc<Running>> {
@@ -69,7 +78,7 @@ impl Machine {
             services: Mutex::new(None),
             ended: watch::Sender::new(None),
         });
-        let process = run(Arc::clone(world), Arc::clone(&running), self.disk.clone(), Arc::clone(&self.skew_ms), tasks);
+        let process = run(Arc::clone(world), Arc::clone(&running), self.disk(), Arc::clone(&self.skew_ms), tasks);
         running.tasks.spawn("proxy", process);
         *self.running.lock() = Some(Arc::clone(&running));
         running
@@ -169,11 +178,14 @@ impl Services {
         reply: oneshot::Sender<BatchResult>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let header = BatchHeader::parse(&batch).expect("clients send whole batches");
-        // There is room for far more than all clients have on their way.
-        let room = self.produce.reserve(batch.len()).now_or_never().expect("there is room");
-        let results = self.produce.append(vec![BatchToAppend { partition, header, bytes: batch }], room);
+        // There is room for far more than all clients have on their way, but none once the proxy is drained.
+        let room = self.produce.reserve(batch.len()).now_or_never();
+        let append = |room| self.produce.append(vec![BatchToAppend { partition, header, bytes: batch }], room);
+        let results = room.map(append);
         async move {
-            if let Some(result) = results.await.pop() {
+            if let Some(results) = results
+                && let Some(result) = results.await.pop()
+            {
                 let _ = reply.send(result);
             }
         }
@@ -237,7 +249,12 @@ async fn run(world: Arc<World>, running: Arc<Running>, disk: CrashDisk, skew_ms:
     running.ended.send_replace(Some(reason));
 }
 
-fn services(world: &World, coordination: Arc<Coordination>, chance: &dyn Fn(&str) -> Chance, tasks: &Tasks) -> Services {
+fn services(
+    world: &World,
+    coordination: Arc<Coordination>,
+    chance: &dyn Fn(&str) -> Chance,
+    tasks: &Tasks,
+) -> Services {
     let timeouts = Timeouts { attempt: Duration::from_secs(2), operation: Duration::from_secs(20) };
     let link = StoreLink::new(Arc::clone(&world.store), chance("store"));
     let store = ObjectStorage::over(Box::new(link), timeouts, chance("retries").below(u64::MAX));

@@ -77,28 +77,31 @@ impl Reader {
         }
     }
 
-    /// Reads everything there is, after all is healed.
-    pub(crate) async fn read_all(self, machine: usize) -> Result<i64, String> {
-        let running = self.world.machines[machine].running().ok_or("the proxy does not run")?;
-        let asks = running.connect().ok_or("the proxy does not serve")?;
+    /// Reads everything there is, after all is healed. `None`: the proxy was being restarted.
+    pub(crate) async fn read_all(&self, machine: usize) -> Result<Option<i64>, String> {
+        let Some(asks) = self.world.machines[machine].running().and_then(|running| running.connect()) else {
+            return Ok(None);
+        };
         let (reply, answer) = oneshot::channel();
         let end = Ask::Offset { partition: self.key.partition, spec: OffsetSpec::Latest, reply };
-        asks.send(end).await.map_err(|_| "the proxy does not answer")?;
-        let end = answer.await.ok().flatten().filter(|end| end.error == ErrorCode::None).ok_or("no end is known")?.offset;
+        let _ = asks.send(end).await;
+        let Ok(listed) = answer.await else { return Ok(None) };
+        let end = listed.filter(|end| end.error == ErrorCode::None).ok_or("no end is known")?.offset;
         let mut next = 0;
         while next < end {
             let op = self.begin_poll(next, true);
             let (reply, answer) = oneshot::channel();
             let fetch = Ask::Fetch { partition: self.key.partition, from: next, reply };
-            asks.send(fetch).await.map_err(|_| "the proxy does not answer")?;
-            let fetched = answer.await.ok().flatten().ok_or("the partition is not known")?;
+            let _ = asks.send(fetch).await;
+            let Ok(fetched) = answer.await else { return Ok(None) };
+            let fetched = fetched.ok_or("the partition is not known")?;
             let after = self.end_poll(op, next, Some(&fetched), true).ok_or("the final read failed")?;
             if after == next {
                 return Err(format!("{} cannot be read beyond {next} of {end}", self.key.name));
             }
             next = after;
         }
-        Ok(end)
+        Ok(Some(end))
     }
 
     async fn ask(&self, connection: &Connection, spec: OffsetSpec) -> Option<i64> {

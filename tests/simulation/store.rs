@@ -40,7 +40,8 @@ impl SimStore {
             Request::Get { key, range } => {
                 let objects = self.objects.lock();
                 let (bytes, _) = objects.get(key).ok_or(Failure::NotFound)?;
-                let (from, to) = (usize::try_from(range.start).expect("small"), usize::try_from(range.end).expect("small"));
+                let (from, to) =
+                    (usize::try_from(range.start).expect("small"), usize::try_from(range.end).expect("small"));
                 if to > bytes.len() {
                     return Err(Failure::Corrupt(format!("the object has {} bytes", bytes.len())));
                 }

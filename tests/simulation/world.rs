@@ -179,7 +179,7 @@ async fn guard(world: Arc<World>, machine: usize) {
         if let Some(reason) = &reason {
             world.count(&format!("ended: {}", reason.split(':').next().unwrap_or_default()));
             running.kill();
-            place.disk.crash(&Chance::of(world.seed, &running.name));
+            place.disk().crash(&Chance::of(world.seed, &running.name));
         }
         if running.gate.is_ended() {
             sleep(RESTART_AFTER).await;
@@ -223,7 +223,7 @@ async fn heal(world: &Arc<World>) {
     world.log.change_leader(0);
     world.recorder.note("all is healed".to_owned());
     for machine in &world.machines {
-        machine.disk.set_full(false);
+        machine.disk().set_full(false);
         machine.skew_ms.store(0, Ordering::Relaxed);
         machine.running().iter().for_each(|running| running.gate.open());
     }
@@ -245,12 +245,19 @@ async fn finish(world: &World, who: &str, tasks: &mut JoinSet<()>) {
 async fn read_all(world: &Arc<World>, keys: &[Key]) {
     for machine in 0..world.machines.len() {
         for key in keys {
-            let name = format!("final-{machine}-{}", key.name);
-            let reader = Reader::new(world, &name, key.clone());
-            match timeout(RECOVERY, reader.read_all(machine)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(why)) => world.fail(format!("{name}: {why}")),
-                Err(_) => world.fail(format!("{name}: not done in time")),
+            let reading = async {
+                for attempt in 0.. {
+                    serving(world, machine).await;
+                    let reader = Reader::new(world, &format!("final-{machine}-{attempt}-{}", key.name), key.clone());
+                    match reader.read_all(machine).await {
+                        Ok(Some(_)) => return,
+                        Ok(None) => {}
+                        Err(why) => return world.fail(format!("{}: {why}", reader.process.name)),
+                    }
+                }
+            };
+            if timeout(RECOVERY, reading).await.is_err() {
+                world.fail(format!("{} could not be read through proxy {machine}", key.name));
             }
         }
     }
@@ -283,16 +290,19 @@ fn judge(world: &World, troubles: Vec<Trouble>) -> Report {
         }
     }
     match judge.verdict() {
-        Ok(verdict) => wrong.extend(verdict.anomalies.iter().map(|anomaly| {
-            format!("{} in {}: {}", anomaly.class.name(), anomaly.key, anomaly.text)
-        })),
+        Ok(verdict) => wrong.extend(
+            verdict
+                .anomalies
+                .iter()
+                .map(|anomaly| format!("{} in {}: {}", anomaly.class.name(), anomaly.key, anomaly.text)),
+        ),
         Err(broken) => wrong.push(format!("the history cannot be judged: {broken}")),
     }
     let mut counts = std::mem::take(&mut *world.counts.lock());
     let acknowledged = events.iter().filter(|e| e.f == Function::Send && e.event_type == EventType::Ok).count();
     counts.insert("acknowledged records".to_owned(), acknowledged as u64);
     counts.insert("log records".to_owned(), world.log.len().unsigned_abs());
-    let aside: u32 = world.machines.iter().map(|machine| machine.disk.times_set_aside()).sum();
+    let aside: u32 = world.machines.iter().map(|machine| machine.disk().times_set_aside()).sum();
     counts.insert("files set aside".to_owned(), u64::from(aside));
     let simulated = Duration::from_nanos(world.time.elapsed_ns());
     Report { wrong, events, counts, simulated, troubles }

@@ -89,7 +89,7 @@ impl App {
             (config.metadata.topic.clone(), metadata_topic_id),
         ));
         let produce = start_produce(&config, &coordination, &store, &cache, &services);
-        let freshness = Arc::new(seams::LogFreshness::new(Arc::clone(&coordination)));
+        let freshness = Arc::new(seams::LogFreshness::new(Arc::clone(&coordination), config.metadata.barrier));
         let reader = Reader::new(Arc::clone(&cache), Arc::clone(coordination.view()));
         let fetch = Arc::new(FetchService::new(reader, freshness, FetchMemory::new(config.fetch.memory_bytes)));
         let proxy = Arc::new(Proxy {

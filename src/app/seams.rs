@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
 use tokio::time::Instant;
 
-use crate::coordination::{Coordination, SubmitError};
+use crate::coordination::{BarrierKind, Coordination, SubmitError};
 use crate::diskless_coordinator::command::{Command, CommitSegment};
 use crate::diskless_coordinator::outcome::Outcome;
 use crate::fetch::{Freshness, NotFresh};
@@ -53,21 +53,28 @@ const BARRIER_WAIT: Duration = Duration::from_secs(15);
 /// How long a Fetch from an offset that we do not know may wait; consumers repeat those.
 const PROOF_WAIT: Duration = Duration::from_secs(5);
 
-/// Barriers on the metadata log: its end for look-ups, a record of our own where an offset is said not to exist (R11).
+/// Barriers on the metadata log: as configured for look-ups, a record of our own where an offset is said not to exist (R11).
 pub struct LogFreshness {
     coordination: Arc<Coordination>,
+    look_ups: BarrierKind,
 }
 
 impl LogFreshness {
-    pub fn new(coordination: Arc<Coordination>) -> Self {
-        Self { coordination }
+    pub fn new(coordination: Arc<Coordination>, look_ups: BarrierKind) -> Self {
+        Self { coordination, look_ups }
     }
 }
 
 impl Freshness for LogFreshness {
     fn barrier(&self) -> BoxFuture<'_, Result<(), NotFresh>> {
         let deadline = Instant::now() + BARRIER_WAIT;
-        async move { self.coordination.end_barrier(deadline).await.map(drop).map_err(|_| NotFresh) }.boxed()
+        let passed = async move {
+            match self.look_ups {
+                BarrierKind::End => self.coordination.end_barrier(deadline).await,
+                BarrierKind::Record => self.coordination.record_barrier(deadline).await,
+            }
+        };
+        passed.map_ok(drop).map_err(|_| NotFresh).boxed()
     }
 
     fn proof(&self) -> BoxFuture<'_, Result<(), NotFresh>> {

@@ -8,6 +8,7 @@ use regex::Regex;
 use super::Config;
 use super::file::Settings;
 use super::reader::Reader;
+use crate::coordination::BarrierKind;
 use crate::object_storage;
 use crate::types::{Endpoint, ProxyId};
 use crate::upstream::{Mechanism, Protocol, Secret, Security};
@@ -69,6 +70,8 @@ pub struct MetadataConfig {
     pub topic: String,
     pub replication_factor: i32,
     pub directory: PathBuf,
+    /// What look-ups of offsets wait for.
+    pub barrier: BarrierKind,
     /// Accept an empty log in front of a store that holds another log's objects.
     pub new_log: bool,
 }
@@ -269,11 +272,13 @@ fn security(r: &mut Reader) -> Security {
 
 fn metadata(r: &mut Reader) -> MetadataConfig {
     let modes = [("distributed", MetadataMode::Distributed), ("standalone", MetadataMode::Standalone)];
+    let barriers = [("end", BarrierKind::End), ("record", BarrierKind::Record)];
     MetadataConfig {
         mode: r.choice("metadata.mode", MetadataMode::Distributed, &modes),
         topic: r.string("metadata.topic", "__diskless_metadata"),
         replication_factor: i32::try_from(r.integer("metadata.replication.factor", 3, 1, 100)).unwrap_or(3),
         directory: r.required_string("metadata.directory", "a directory for the metadata store").into(),
+        barrier: r.choice("metadata.barrier", BarrierKind::End, &barriers),
         new_log: r.boolean("metadata.new.log", false),
     }
 }

@@ -107,6 +107,15 @@ pub enum Status {
     Stopped,
 }
 
+/// What proves to a look-up of offsets that nothing newer was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BarrierKind {
+    /// The end that the log's leader tells. A leader that was deposed and does not know it yet may tell an old one.
+    End,
+    /// A record of our own, read back.
+    Record,
+}
+
 /// Why the coordination did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {

@@ -55,5 +55,13 @@ pub fn read_file(path: &Path) -> Result<(State, Vec<Arc<CommittedSegment>>), Ope
     Ok((state, segments))
 }
 
+/// What a simulated disk holds that no process has open.
+pub fn read_disk(disk: &dyn Disk) -> Result<(State, Vec<Arc<CommittedSegment>>), OpenError> {
+    let failed = |error: &dyn std::fmt::Display| OpenError::Failed(error.to_string());
+    let database = disk.open().map_err(|error| failed(&error))?;
+    let rows::Loaded { state, segments } = rows::load(&database).map_err(|error| failed(&error))?;
+    Ok((state, segments))
+}
+
 #[cfg(test)]
 mod tests;

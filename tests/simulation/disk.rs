@@ -8,6 +8,7 @@ use redb::{Database, DatabaseError, StorageBackend};
 use sidestream::metadata_store::{Disk, OpenError};
 
 use super::chance::Chance;
+use super::crash_points::{Point, Probe};
 
 #[derive(Clone, Default)]
 pub(crate) struct CrashDisk(Arc<Mutex<Image>>);
@@ -23,6 +24,8 @@ struct Image {
     is_full: bool,
     /// Grows with every crash: a handle from before it writes into the void.
     generation: u32,
+    /// Of the process that has it open.
+    probe: Option<Probe>,
 }
 
 #[derive(Clone)]
@@ -73,6 +76,18 @@ impl CrashDisk {
         *image = Image { set_aside, generation, ..Image::default() };
     }
 
+    pub(crate) fn watch(&self, probe: Probe) {
+        self.0.lock().probe = Some(probe);
+    }
+
+    /// Not with the image locked: whoever dies here crashes the disk.
+    fn reach(&self, point: Point) {
+        let probe = self.0.lock().probe.clone();
+        if let Some(probe) = probe {
+            probe.reach(point);
+        }
+    }
+
     pub(crate) fn set_full(&self, is_full: bool) {
         self.0.lock().is_full = is_full;
     }
@@ -118,6 +133,8 @@ impl Handle {
             return Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
         }
         image.change(change);
+        drop(image);
+        self.disk.reach(Point::StateWritten);
         Ok(())
     }
 }
@@ -154,6 +171,8 @@ impl StorageBackend for Handle {
         for change in std::mem::take(&mut image.unsynced) {
             Image::apply(&mut image.synced, &change);
         }
+        drop(image);
+        self.disk.reach(Point::StateSynced);
         Ok(())
     }
 

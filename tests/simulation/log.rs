@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::chance::Chance;
+use super::crash_points::{Point, Probe};
 use super::faults::Present;
 use super::time::SimTime;
 
@@ -79,6 +80,7 @@ pub(crate) struct LogLink {
     proxy: usize,
     chance: Arc<Chance>,
     client: Mutex<Client>,
+    probe: Probe,
 }
 
 struct Waiting {
@@ -89,10 +91,10 @@ struct Waiting {
 struct Client(mpsc::UnboundedSender<Waiting>);
 
 impl LogLink {
-    pub(crate) fn new(log: Arc<SimLog>, proxy: usize, chance: Chance) -> Arc<Self> {
+    pub(crate) fn new(log: Arc<SimLog>, proxy: usize, chance: Chance, probe: Probe) -> Arc<Self> {
         let chance = Arc::new(chance);
         let client = Mutex::new(Client::start(&log, &chance));
-        Arc::new(Self { log, proxy, chance, client })
+        Arc::new(Self { log, proxy, chance, client, probe })
     }
 
     async fn round_trip(&self) -> Result<(), LogError> {
@@ -180,12 +182,17 @@ async fn deliver(log: Arc<SimLog>, chance: Arc<Chance>, mut waiting: mpsc::Unbou
 impl MetadataLog for LogLink {
     fn append(&self, record: Vec<u8>) -> Appending {
         let (answer, answered) = oneshot::channel();
-        let sent = self.client.lock().0.send(Waiting { record, answer });
+        // The dead send nothing.
+        let is_dead = self.probe.reach(Point::AppendSent) || self.probe.is_dead();
+        let sent = if is_dead { Ok(()) } else { self.client.lock().0.send(Waiting { record, answer }) };
+        let probe = self.probe.clone();
         async move {
-            match sent {
-                Err(_) => Err(AppendError::NotAppended("the client has failed".to_owned())),
-                Ok(()) => answered.await.unwrap_or_else(|_| Err(AppendError::Unknown("the client is gone".to_owned()))),
+            if sent.is_err() {
+                return Err(AppendError::NotAppended("the client has failed".to_owned()));
             }
+            let answer = answered.await;
+            probe.pass(Point::AppendAnswered).await;
+            answer.unwrap_or_else(|_| Err(AppendError::Unknown("the client is gone".to_owned())))
         }
         .boxed()
     }
@@ -197,8 +204,9 @@ impl MetadataLog for LogLink {
     fn tail(&self, from: LogPosition) -> Result<Tail, LogError> {
         let (groups, receiver) = mpsc::channel(4);
         let (log, chance, proxy) = (Arc::clone(&self.log), Arc::clone(&self.chance), self.proxy);
+        let probe = self.probe.clone();
         tokio::spawn(async move {
-            let reading = read_on(&log, &chance, proxy, from.0, &groups);
+            let reading = read_on(&log, &chance, (proxy, probe), from.0, &groups);
             tokio::select! {
                 biased;
                 () = groups.closed() => {}
@@ -224,7 +232,7 @@ impl MetadataLog for LogLink {
 async fn read_on(
     log: &SimLog,
     chance: &Chance,
-    proxy: usize,
+    (proxy, probe): (usize, Probe),
     from: i64,
     groups: &mpsc::Sender<Result<Vec<LogRecord>, LogError>>,
 ) {
@@ -244,6 +252,9 @@ async fn read_on(
         let count = 1 + chance.index(64);
         let group = log.read(next, count);
         next += i64::try_from(group.len()).expect("few records");
+        if probe.reach(Point::RecordsRead) {
+            return;
+        }
         if groups.send(Ok(group)).await.is_err() {
             return;
         }

@@ -9,6 +9,7 @@
 
 mod batches;
 mod chance;
+mod crash_points;
 mod disk;
 mod faults;
 mod log;
@@ -30,7 +31,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use parking_lot::Mutex;
-use world::Report;
+use world::{Report, Script};
 
 #[derive(Parser, Debug)]
 struct Arguments {
@@ -46,6 +47,9 @@ struct Arguments {
     /// Write the history of the seed there, for `sidestream verify`.
     #[arg(long)]
     history: Option<PathBuf>,
+    /// Only the crash points.
+    #[arg(long)]
+    crash_points: bool,
     /// Stop at the first seed that fails.
     #[arg(long)]
     first: bool,
@@ -71,15 +75,24 @@ fn main() -> ExitCode {
     if let Some(seed) = arguments.seed {
         return one(seed, arguments.history.as_deref());
     }
+    if arguments.crash_points {
+        return if dies_everywhere() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let to = arguments.to.unwrap_or(arguments.from + SEEDS);
     let is_good = many(arguments.from, to, arguments.first);
+    let survives = arguments.to.is_some() || dies_everywhere();
     let is_same = arguments.to.is_some() || (arguments.from..arguments.from + REPEATED).all(is_repeatable);
-    if is_good && is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if is_good && is_same && survives { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn live(seed: u64) -> Report {
+    block_on(world::live(Script::drawn(seed)))
+}
+
+/// In simulated time.
+fn block_on<T>(world: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime").block_on(world::live(seed))
+    runtime.expect("a runtime").block_on(world)
 }
 
 fn lines(report: &Report) -> String {
@@ -95,6 +108,40 @@ fn one(seed: u64, history: Option<&std::path::Path>) -> ExitCode {
     report.counts.iter().for_each(|(what, count)| println!("  {what}: {count}"));
     report.wrong.iter().for_each(|wrong| println!("  WRONG {wrong}"));
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A process dies at each point, and at each after each.
+fn dies_everywhere() -> bool {
+    let deaths = crash_points::all();
+    let (next, failed, unreached) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    on_all_cores(|| {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let Some(planned) = usize::try_from(number).ok().and_then(|number| deaths.get(number)) else { return false };
+        let report = block_on(crash_points::live(number, planned.clone()));
+        if !report.unreached.is_empty() {
+            println!("planned {planned:?}, but {:?} was not reached", report.unreached);
+            unreached.fetch_add(1, Ordering::Relaxed);
+        }
+        if !report.wrong.is_empty() {
+            println!("after dying at {planned:?} (number {number}):");
+            report.wrong.iter().take(5).for_each(|wrong| println!("  {wrong}"));
+            failed.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    });
+    let (failed, unreached) = (failed.into_inner(), unreached.into_inner());
+    println!("crash points: {} deaths, single and in pairs: {failed} failed, {unreached} not reached", deaths.len());
+    failed == 0 && unreached == 0
+}
+
+/// Repeats something in as many threads as there are cores, until it says that nothing is left.
+fn on_all_cores(again: impl Fn() -> bool + Sync) {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| while again() {});
+        }
+    });
 }
 
 /// The same seed twice gives the same history, byte for byte.
@@ -117,20 +164,14 @@ struct Sum {
 /// Lives through many seeds, as many at a time as there are cores.
 fn many(from: u64, to: u64, stop_at_first: bool) -> bool {
     let (began, next, sum) = (Instant::now(), AtomicU64::new(from), Mutex::<Sum>::default());
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= to || (stop_at_first && !sum.lock().failed.is_empty()) {
-                        return;
-                    }
-                    let report = live(seed);
-                    add(&mut sum.lock(), seed, report);
-                }
-            });
+    on_all_cores(|| {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= to || (stop_at_first && !sum.lock().failed.is_empty()) {
+            return false;
         }
+        let report = live(seed);
+        add(&mut sum.lock(), seed, report);
+        true
     });
     let (mut sum, seconds) = (sum.into_inner(), began.elapsed().as_secs_f64());
     sum.failed.sort_unstable();

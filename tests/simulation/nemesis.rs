@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sidestream::coordination::BarrierKind;
 use tokio::time::sleep;
 
 use super::chance::Chance;
@@ -27,6 +28,8 @@ pub(crate) enum Trouble {
     LogLoses,
     LogLate,
     Deaf,
+    /// A deposed leader tells old ends: harmless where look-ups wait for a record.
+    StaleEnds,
     StoreRefuses,
     StoreLies,
     StoreStuck,
@@ -35,7 +38,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Crash,
         Self::CrashAndLoseDisk,
         Self::Drain,
@@ -48,6 +51,7 @@ impl Trouble {
         Self::LogLoses,
         Self::LogLate,
         Self::Deaf,
+        Self::StaleEnds,
         Self::StoreRefuses,
         Self::StoreLies,
         Self::StoreStuck,
@@ -81,6 +85,7 @@ fn make(world: &Arc<World>, chance: &Arc<Chance>, trouble: Trouble) {
     let machine = chance.index(world.machines.len());
     world.recorder.note(format!("{trouble:?} (machine {machine})"));
     match trouble {
+        Trouble::StaleEnds if world.barrier == BarrierKind::End => {}
         Trouble::Crash | Trouble::CrashAndLoseDisk => {
             crash(world, machine, trouble == Trouble::CrashAndLoseDisk);
         }
@@ -122,6 +127,7 @@ fn worsen(faults: &mut Faults, trouble: Trouble, machine: usize, strength: f64) 
         }
         Trouble::LogLate => faults.log.late = strength / 2.0,
         Trouble::Deaf => drop(faults.log.deaf.insert(machine)),
+        Trouble::StaleEnds => faults.log.stale_ends = strength,
         Trouble::StoreRefuses => faults.store.refused = strength * 2.0,
         Trouble::StoreLies => {
             faults.store.done_not_told = strength;
@@ -144,6 +150,7 @@ fn mend(faults: &mut Faults, trouble: Trouble, machine: usize) {
         Trouble::LogLoses => (faults.log.answer_lost, faults.log.dropped) = (0.0, 0.0),
         Trouble::LogLate => faults.log.late = 0.0,
         Trouble::Deaf => drop(faults.log.deaf.remove(&machine)),
+        Trouble::StaleEnds => faults.log.stale_ends = 0.0,
         Trouble::StoreRefuses => faults.store.refused = 0.0,
         Trouble::StoreLies => {
             (faults.store.done_not_told, faults.store.late, faults.store.wrong_byte) = (0.0, 0.0, 0.0);

@@ -106,6 +106,8 @@ impl Producer {
         let mut on_the_way = FuturesOrdered::new();
         let partition = self.key.partition;
         let mut sent = 0;
+        // Then it looks for another proxy, as clients do whose metadata has changed.
+        let mut new_batches = 1 + self.chance.below(12);
         loop {
             while sent < unacknowledged.len() {
                 match send(connection, partition, &unacknowledged[sent].bytes).await {
@@ -114,7 +116,7 @@ impl Producer {
                 }
                 sent += 1;
             }
-            let may_send = unacknowledged.len() < IN_FLIGHT && self.world.is_loaded();
+            let may_send = unacknowledged.len() < IN_FLIGHT && new_batches > 0 && self.world.is_loaded();
             if on_the_way.is_empty() && !may_send {
                 return;
             }
@@ -137,6 +139,7 @@ impl Producer {
                 () = self.pause(), if may_send => {
                     let batch = self.make();
                     unacknowledged.push_back(batch);
+                    new_batches -= 1;
                 }
             }
         }

@@ -24,6 +24,7 @@ use sidestream::types::{Endpoint, LogId, ProxyId, TopicId, TopicPartition};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::chance::Chance;
+use super::crash_points::{Point, Probe};
 use super::disk::CrashDisk;
 use super::log::LogLink;
 use super::store::StoreLink;
@@ -100,6 +101,7 @@ pub(crate) struct Services {
     pub(crate) coordination: Arc<Coordination>,
     produce: Arc<ProduceService>,
     fetch: Arc<FetchService>,
+    probe: Probe,
 }
 
 impl Running {
@@ -182,12 +184,16 @@ impl Services {
         let room = self.produce.reserve(batch.len()).now_or_never();
         let append = |room| self.produce.append(vec![BatchToAppend { partition, header, bytes: batch }], room);
         let results = room.map(append);
+        let probe = self.probe.clone();
+        let is_dead = probe.reach(Point::BatchTaken);
         async move {
-            if let Some(results) = results
-                && let Some(result) = results.await.pop()
-            {
+            let Some(results) = results.filter(|_| !is_dead) else { return };
+            let result = results.await.pop();
+            probe.pass(Point::OutcomeKnown).await;
+            if let Some(result) = result {
                 let _ = reply.send(result);
             }
+            probe.pass(Point::AnswerGiven).await;
         }
     }
 
@@ -222,6 +228,7 @@ impl Services {
 async fn run(world: Arc<World>, running: Arc<Running>, disk: CrashDisk, skew_ms: Arc<AtomicI64>, tasks: Tasks) {
     let chance = |part: &str| Chance::of(world.seed, &format!("{} {part}", running.name));
     let time = world.time;
+    let disk_of_process = disk.clone();
     let settings = Settings {
         proxy: ProxyId(u32::try_from(running.machine).expect("few")),
         zone: format!("zone-{}", running.machine),
@@ -233,13 +240,15 @@ async fn run(world: Arc<World>, running: Arc<Running>, disk: CrashDisk, skew_ms:
         clock: WallClock::new(move || time.now_ms() + skew_ms.load(Ordering::Relaxed)),
         identity: Identity { nonce: chance("nonce").bytes(), log_id: LogId(chance("log id").bytes()) },
     };
-    let link = LogLink::new(Arc::clone(&world.log), running.machine, chance("log"));
+    let probe = Probe::of(&world, &running);
+    disk_of_process.watch(probe.clone());
+    let link = LogLink::new(Arc::clone(&world.log), running.machine, chance("log"), probe.clone());
     let coordination = match Coordination::start(settings, link, &tasks).await {
         Ok(coordination) => coordination,
         Err(error) => return drop(running.ended.send_replace(Some(error.to_string()))),
     };
     let mut status = coordination.status();
-    *running.services.lock() = Some(Arc::new(services(&world, coordination, &chance, &tasks)));
+    *running.services.lock() = Some(Arc::new(services(&world, coordination, &chance, &tasks, probe)));
     let over = |status: &Status| matches!(status, Status::Fenced(_) | Status::Failed(_) | Status::Stopped);
     let reason = match status.wait_for(over).await.as_deref() {
         Ok(Status::Fenced(why)) => format!("fenced: {why}"),
@@ -254,17 +263,18 @@ fn services(
     coordination: Arc<Coordination>,
     chance: &dyn Fn(&str) -> Chance,
     tasks: &Tasks,
+    probe: Probe,
 ) -> Services {
     let timeouts = Timeouts { attempt: Duration::from_secs(2), operation: Duration::from_secs(20) };
-    let link = StoreLink::new(Arc::clone(&world.store), chance("store"));
+    let link = StoreLink::new(Arc::clone(&world.store), chance("store"), probe.clone());
     let store = ObjectStorage::over(Box::new(link), timeouts, chance("retries").below(u64::MAX));
     let cache_config = ZoneCacheConfig { max_bytes: 64 << 20, ..ZoneCacheConfig::default() };
     let cache = Arc::new(ZoneCache::new(store.clone(), coordination.log_id(), cache_config));
     let commits = Arc::new(Commits::new(Arc::clone(&coordination)));
     let config = produce::Config { max_bytes: world.segment_bytes, ..produce::Config::default() };
     let produce = ProduceService::start(config, coordination.log_id(), store, Arc::clone(&cache), commits, tasks);
-    let freshness = Arc::new(LogFreshness::new(Arc::clone(&coordination)));
+    let freshness = Arc::new(LogFreshness::new(Arc::clone(&coordination), world.barrier));
     let reader = Reader::new(cache, Arc::clone(coordination.view()));
     let fetch = Arc::new(FetchService::new(reader, freshness, FetchMemory::new(64 << 20)));
-    Services { coordination, produce, fetch }
+    Services { coordination, produce, fetch, probe }
 }

@@ -11,6 +11,7 @@ use sidestream::object_storage::{Failure, Layer, ListedObject, Reply, Request};
 use tokio::time::sleep;
 
 use super::chance::Chance;
+use super::crash_points::{Point, Probe};
 use super::faults::{Present, StoreFaults};
 use super::time::SimTime;
 
@@ -29,6 +30,10 @@ impl SimStore {
         let written = self.time.now_ms();
         let before = self.objects.lock().insert(key.to_owned(), (bytes.clone(), written));
         assert!(before.is_none_or(|(before, _)| before == bytes), "{key} was overwritten with other bytes");
+    }
+
+    pub(crate) fn size(&self, key: &str) -> Option<u64> {
+        self.objects.lock().get(key).map(|(bytes, _)| bytes.len() as u64)
     }
 
     fn carry_out(&self, request: &Request) -> Result<Reply, Failure> {
@@ -80,11 +85,12 @@ fn join(parts: &[Bytes]) -> Bytes {
 pub(crate) struct StoreLink {
     store: Arc<SimStore>,
     chance: Chance,
+    probe: Probe,
 }
 
 impl StoreLink {
-    pub(crate) fn new(store: Arc<SimStore>, chance: Chance) -> Self {
-        Self { store, chance }
+    pub(crate) fn new(store: Arc<SimStore>, chance: Chance, probe: Probe) -> Self {
+        Self { store, chance, probe }
     }
 
     async fn put(&self, request: &Request, faults: &StoreFaults) -> Result<Reply, Failure> {
@@ -118,6 +124,9 @@ impl Layer for StoreLink {
     async fn call(&self, request: &Request) -> Result<Reply, Failure> {
         let faults = self.store.faults.now().store;
         let is_put = matches!(request, Request::Put { .. });
+        if is_put {
+            self.probe.pass(Point::PutSent).await;
+        }
         let typical = Duration::from_millis(if is_put { 40 } else { 15 }) * faults.slow.max(1);
         sleep(self.chance.skewed(typical)).await;
         if self.chance.percent(faults.refused) {
@@ -127,6 +136,9 @@ impl Layer for StoreLink {
             return std::future::pending().await;
         }
         let done = if is_put { self.put(request, &faults).await } else { self.store.carry_out(request) };
+        if is_put {
+            self.probe.pass(Point::PutDone).await;
+        }
         if self.chance.percent(faults.done_not_told) {
             return Err(Failure::Unknown("500 after it was done".to_owned()));
         }

@@ -6,13 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sidestream::coordination::BarrierKind;
+use sidestream::diskless_coordinator::checks;
 use sidestream::diskless_coordinator::command::{Command, TopicConfig};
 use sidestream::history::{Event, EventType, Function, Judge, Options};
+use sidestream::metadata_store::read_disk;
 use sidestream::types::{TopicId, TopicPartition};
+use sidestream::wal_segment::object_key;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::chance::Chance;
+use super::crash_points::{Plan, Point};
 use super::faults::Present;
 use super::log::SimLog;
 use super::nemesis::{self, Trouble};
@@ -23,7 +28,7 @@ use super::recorder::{Process, Recorder};
 use super::store::SimStore;
 use super::time::SimTime;
 
-/// For how long clients are under load and things go wrong.
+/// Of a script that is drawn.
 const LOAD: Duration = Duration::from_secs(60);
 /// After all is healed, everything must be done in this time.
 const RECOVERY: Duration = Duration::from_secs(300);
@@ -47,6 +52,8 @@ pub(crate) struct World {
     pub(crate) recorder: Recorder,
     pub(crate) segment_bytes: usize,
     pub(crate) pause_between_batches: Duration,
+    pub(crate) plan: Plan,
+    pub(crate) barrier: BarrierKind,
     is_loaded: AtomicBool,
     is_over: AtomicBool,
     counts: Mutex<BTreeMap<String, u64>>,
@@ -61,10 +68,12 @@ pub(crate) struct Report {
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) simulated: Duration,
     pub(crate) troubles: Vec<Trouble>,
+    /// Planned deaths that did not come to pass.
+    pub(crate) unreached: Vec<(Point, u32)>,
 }
 
 impl World {
-    fn new(seed: u64, chance: &Chance) -> Arc<Self> {
+    fn new(seed: u64, chance: &Chance, machines: Option<usize>, plan: Plan) -> Arc<Self> {
         let time = SimTime::begin();
         let faults = Arc::<Present>::default();
         Arc::new(Self {
@@ -72,12 +81,14 @@ impl World {
             time,
             log: SimLog::new(Arc::clone(&faults), time),
             store: SimStore::new(Arc::clone(&faults), time),
-            machines: (0..*chance.pick(&[2, 3, 3, 4])).map(Machine::new).collect(),
+            machines: (0..machines.unwrap_or_else(|| *chance.pick(&[2, 3, 3, 4]))).map(Machine::new).collect(),
+            plan,
+            barrier: *chance.pick(&[BarrierKind::End, BarrierKind::Record]),
             recorder: Recorder::new(time),
             segment_bytes: *chance.pick(&[300, 2_000, 4 << 20]),
             pause_between_batches: Duration::from_millis(*chance.pick(&[150, 400, 1_000])),
             faults,
-            is_loaded: AtomicBool::new(true),
+            is_loaded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             counts: Mutex::default(),
             failures: Mutex::default(),
@@ -97,11 +108,28 @@ impl World {
     }
 }
 
-/// Lives through one seed.
-pub(crate) async fn live(seed: u64) -> Report {
+/// What is to happen. What is not said is drawn from the seed.
+pub(crate) struct Script {
+    pub(crate) seed: u64,
+    /// For how long clients are under load and things go wrong.
+    pub(crate) load: Duration,
+    pub(crate) machines: Option<usize>,
+    pub(crate) troubles: Option<Vec<Trouble>>,
+    pub(crate) deaths: Vec<(Point, u32)>,
+}
+
+impl Script {
+    pub(crate) fn drawn(seed: u64) -> Self {
+        Self { seed, load: LOAD, machines: None, troubles: None, deaths: Vec::new() }
+    }
+}
+
+/// Lives through one script.
+pub(crate) async fn live(script: Script) -> Report {
+    let Script { seed, load, machines, troubles, deaths } = script;
     let chance = Chance::of(seed, "world");
-    let world = World::new(seed, &chance);
-    let troubles = Trouble::drawn(&chance);
+    let world = World::new(seed, &chance, machines, Plan::new(deaths));
+    let troubles = troubles.unwrap_or_else(|| Trouble::drawn(&chance));
     let keys = keys(&chance);
     let mut guards = JoinSet::new();
     for machine in 0..world.machines.len() {
@@ -109,11 +137,12 @@ pub(crate) async fn live(seed: u64) -> Report {
         guards.spawn(guard(Arc::clone(&world), machine));
     }
     create_topics(&world, &keys).await;
+    world.is_loaded.store(true, Ordering::Relaxed);
     let nemesis = tokio::spawn(nemesis::run(Arc::clone(&world), troubles.clone()));
     let mut producers = JoinSet::new();
     let mut readers = JoinSet::new();
     start_clients(&world, &keys, &chance, &mut producers, &mut readers);
-    sleep(LOAD).await;
+    sleep(load).await;
     world.is_loaded.store(false, Ordering::Relaxed);
     let _ = nemesis.await;
     heal(&world).await;
@@ -125,7 +154,27 @@ pub(crate) async fn live(seed: u64) -> Report {
     for machine in &world.machines {
         machine.running().iter().for_each(|running| running.kill());
     }
+    verify_disks(&world);
     judge(&world, troubles)
+}
+
+/// What is on the disks keeps the invariants, however far it has come, and points to objects that are there (I3).
+fn verify_disks(world: &World) {
+    for machine in &world.machines {
+        let Ok((state, segments)) = read_disk(&machine.disk()) else { continue };
+        let wrong = checks::verify(&state, segments.iter().map(Arc::as_ref));
+        wrong.into_iter().for_each(|wrong| world.fail(format!("the state of proxy {}: {wrong}", machine.id)));
+        let Some(genesis) = &state.genesis else { continue };
+        for segment in segments {
+            let key = object_key(genesis.log_id, segment.id);
+            if world.store.size(&key) != Some(segment.object_size) {
+                world.fail(format!(
+                    "I3: {key} is committed, but the store has {:?} bytes of it",
+                    world.store.size(&key)
+                ));
+            }
+        }
+    }
 }
 
 fn keys(chance: &Chance) -> Vec<Key> {
@@ -305,5 +354,5 @@ fn judge(world: &World, troubles: Vec<Trouble>) -> Report {
     let aside: u32 = world.machines.iter().map(|machine| machine.disk().times_set_aside()).sum();
     counts.insert("files set aside".to_owned(), u64::from(aside));
     let simulated = Duration::from_nanos(world.time.elapsed_ns());
-    Report { wrong, events, counts, simulated, troubles }
+    Report { wrong, events, counts, simulated, troubles, unreached: world.plan.unreached() }
 }

@@ -290,6 +290,19 @@ async fn an_object_that_is_wrong_as_a_whole_is_fetched_twice_and_not_once_a_batc
 }
 
 #[tokio::test]
+async fn a_wrong_byte_that_no_crc_covers_is_not_kept_either() {
+    const IN_THE_LENGTH: usize = 11;
+    let (bench, a) = (bench(), view(0));
+    let mut broken = records(1, 0).to_vec();
+    broken[IN_THE_LENGTH] ^= 1;
+    bench.write(&[(&a, Bytes::from(broken))], false).await;
+    for gets in [2, 4] {
+        assert_eq!(bench.fetch(&[(&a, 0)]).await[0].error, ErrorCode::KafkaStorageError);
+        assert_eq!(bench.store.stats().counts(Operation::Get).requests, gets);
+    }
+}
+
+#[tokio::test]
 async fn an_answer_holds_its_memory_until_it_is_dropped() {
     let (bench, a) = (bench(), view(0));
     bench.write(&[(&a, BatchBuilder::new().value_len(100_000).build()), (&a, records(1, 5))], false).await;

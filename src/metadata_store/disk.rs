@@ -2,6 +2,7 @@
 //! place.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use redb::backends::InMemoryBackend;
 use redb::{Database, DatabaseError};
 
 use super::OpenError;
-use super::rows::{self, Loaded};
+use super::rows::{self, LoadError, Loaded};
 use crate::diskless_coordinator::state::State;
 use crate::types::{LogId, LogPosition};
 
@@ -23,8 +24,13 @@ pub trait Disk: fmt::Debug + Send + Sync {
 }
 
 /// A file.
-#[derive(Debug)]
 pub(super) struct File(pub(super) PathBuf);
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.display())
+    }
+}
 
 impl Disk for File {
     fn open(&self) -> Result<Database, DatabaseError> {
@@ -71,13 +77,10 @@ pub(super) fn open(disk: &dyn Disk, log_id: Option<LogId>) -> Result<(Database, 
             drop(database);
             disk.set_aside("it holds another metadata log's state")?;
         }
-        Err(Unusable::InUse) => return Err(OpenError::InUse { path: format!("{disk:?}") }),
         Err(Unusable::Damaged(why)) => disk.set_aside(&why)?,
+        Err(other) => return Err(other.into_error(disk)),
     }
-    load(disk).map_err(|unusable| match unusable {
-        Unusable::InUse => OpenError::InUse { path: format!("{disk:?}") },
-        Unusable::Damaged(why) => OpenError::Failed(why),
-    })
+    load(disk).map_err(|unusable| unusable.into_error(disk))
 }
 
 fn belongs(state: &State, log_id: Option<LogId>) -> bool {
@@ -91,18 +94,47 @@ fn belongs(state: &State, log_id: Option<LogId>) -> bool {
 
 enum Unusable {
     InUse,
+    /// What is there is of no use.
     Damaged(String),
+    /// What is there may be good; the disk is not.
+    Unreachable(String),
+}
+
+impl Unusable {
+    fn into_error(self, disk: &dyn Disk) -> OpenError {
+        match self {
+            Self::InUse => OpenError::InUse { path: format!("{disk:?}") },
+            Self::Damaged(why) | Self::Unreachable(why) => OpenError::Failed(format!("{disk:?}: {why}")),
+        }
+    }
+}
+
+impl From<redb::Error> for Unusable {
+    /// A full disk or a missing right says nothing about the file.
+    fn from(error: redb::Error) -> Self {
+        let is_damage = |kind| matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::InvalidData);
+        match error {
+            redb::Error::DatabaseAlreadyOpen => Self::InUse,
+            redb::Error::Io(error) if !is_damage(error.kind()) => Self::Unreachable(error.to_string()),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<LoadError> for Unusable {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Redb(error) => error.into(),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
 }
 
 fn load(disk: &dyn Disk) -> Result<(Database, Loaded), Unusable> {
-    let database = disk.open().map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => Unusable::InUse,
-        other => Unusable::Damaged(other.to_string()),
-    })?;
-    let damaged = |error: rows::LoadError| Unusable::Damaged(error.to_string());
-    if rows::is_new(&database).map_err(damaged)? {
-        rows::create_tables(&database).map_err(damaged)?;
+    let database = disk.open().map_err(redb::Error::from)?;
+    if rows::is_new(&database)? {
+        rows::create_tables(&database)?;
     }
-    let loaded = rows::load(&database).map_err(damaged)?;
+    let loaded = rows::load(&database)?;
     Ok((database, loaded))
 }

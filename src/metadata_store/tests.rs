@@ -239,6 +239,26 @@ async fn r8_a_file_whose_state_was_found_wrong_is_rebuilt_at_the_next_start() {
     assert!(path.with_extension("redb.aside").exists());
 }
 
+/// A disk on which nothing can be done just now.
+#[derive(Debug)]
+struct FullDisk;
+
+impl Disk for FullDisk {
+    fn open(&self) -> Result<Database, redb::DatabaseError> {
+        Err(redb::StorageError::Io(std::io::ErrorKind::StorageFull.into()).into())
+    }
+
+    fn set_aside(&self, why: &str) -> Result<(), OpenError> {
+        panic!("the file may be good, but is set aside: {why}")
+    }
+}
+
+#[test]
+fn a_file_on_a_full_disk_is_left_where_it_is() {
+    let opened = open(&StoreLocation::Simulated(Arc::new(FullDisk)), None);
+    assert!(matches!(opened.err(), Some(OpenError::Failed(why)) if why.contains("storage space")));
+}
+
 #[tokio::test]
 async fn a_record_that_cannot_be_understood_stops_the_store_and_shows_nothing() {
     let opened = open(&StoreLocation::Memory, None).expect("opened");

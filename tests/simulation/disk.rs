@@ -18,8 +18,8 @@ struct Image {
     live: Vec<u8>,
     synced: Vec<u8>,
     unsynced: Vec<Change>,
-    /// How often a file was set aside because it could not be used.
-    set_aside: u32,
+    /// Why files were set aside.
+    set_aside: Vec<String>,
     /// A disk that is full takes no more writes.
     is_full: bool,
     /// Grows with every crash: a handle from before it writes into the void.
@@ -72,7 +72,7 @@ impl CrashDisk {
 
     pub(crate) fn erase(&self) {
         let mut image = self.0.lock();
-        let (set_aside, generation) = (image.set_aside, image.generation + 1);
+        let (set_aside, generation) = (std::mem::take(&mut image.set_aside), image.generation + 1);
         *image = Image { set_aside, generation, ..Image::default() };
     }
 
@@ -92,8 +92,8 @@ impl CrashDisk {
         self.0.lock().is_full = is_full;
     }
 
-    pub(crate) fn times_set_aside(&self) -> u32 {
-        self.0.lock().set_aside
+    pub(crate) fn reasons_set_aside(&self) -> Vec<String> {
+        self.0.lock().set_aside.clone()
     }
 }
 
@@ -109,9 +109,9 @@ impl Disk for CrashDisk {
         Database::builder().set_cache_size(4 << 20).create_with_backend(Handle { disk: self.clone(), generation })
     }
 
-    fn set_aside(&self, _why: &str) -> Result<(), OpenError> {
+    fn set_aside(&self, why: &str) -> Result<(), OpenError> {
         self.erase();
-        self.0.lock().set_aside += 1;
+        self.0.lock().set_aside.push(why.to_owned());
         Ok(())
     }
 }

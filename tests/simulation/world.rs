@@ -351,8 +351,10 @@ fn judge(world: &World, troubles: Vec<Trouble>) -> Report {
     let acknowledged = events.iter().filter(|e| e.f == Function::Send && e.event_type == EventType::Ok).count();
     counts.insert("acknowledged records".to_owned(), acknowledged as u64);
     counts.insert("log records".to_owned(), world.log.len().unsigned_abs());
-    let aside: u32 = world.machines.iter().map(|machine| machine.disk().times_set_aside()).sum();
-    counts.insert("files set aside".to_owned(), u64::from(aside));
+    for why in world.machines.iter().flat_map(|machine| machine.disk().reasons_set_aside()) {
+        let what: String = why.chars().filter(|c| !c.is_ascii_digit()).take(60).collect();
+        *counts.entry(format!("file set aside: {what}")).or_default() += 1;
+    }
     let simulated = Duration::from_nanos(world.time.elapsed_ns());
     Report { wrong, events, counts, simulated, troubles, unreached: world.plan.unreached() }
 }

@@ -16,7 +16,9 @@ from history import payload
 QUIET = {"log_level": 0, "error_cb": lambda error: None}
 #: A client notices within this time that a proxy is frozen.
 IMPATIENT = {"socket.timeout.ms": 10_000, "reconnect.backoff.max.ms": 1000, "topic.metadata.refresh.interval.ms": 5000}
-#: Every producer is set up in its own way. The last one gives records up, so that some are of unknown fate.
+#: Every producer is set up in its own way. The last one gives records up, so that some are of unknown fate. When
+#: librdkafka does that, it begins a new epoch and sends what is left again, whether or not it has arrived before: from
+#: then on its promise of idempotence is void, so its sends are written down as those of a producer without.
 FLAVOURS = [{"linger.ms": 5}, {"linger.ms": 50, "compression.type": "lz4"},
             {"linger.ms": 0, "compression.type": "zstd", "batch.num.messages": 20},
             {"linger.ms": 5, "message.timeout.ms": 15_000, "compression.type": "gzip"}]
@@ -63,6 +65,7 @@ class Sender(Client):
         self.rate, self.sent, self.open = rate, 0, 0
         self.acknowledged, self.unknown = 0, 0
         self.fatal = None
+        self.is_idempotent = "message.timeout.ms" not in settings
         self.settings = {"bootstrap.servers": ",".join(p.bootstrap for p in proxies), "enable.idempotence": True,
                          "message.timeout.ms": 300_000, **QUIET, **IMPATIENT, **settings}
         self._begin()
@@ -91,7 +94,7 @@ class Sender(Client):
 
     def _send(self, key):
         process, value, where = self.process, next(self.values), topic_partition(key)
-        op = process.invoke("send", key, value=value)
+        op = process.invoke("send", key, value=value, idempotent=self.is_idempotent)
         self.open += 1
 
         def delivered(error, message):
@@ -252,6 +255,25 @@ class Poller(Client):
         self.answers += 1
         process.complete(ends, "ok", "end", key, offset=end)
         process.complete(starts, "ok", "start", key, offset=start)
+
+
+def wait_for_one_end(proxies, keys, seconds):
+    """Waits until all proxies tell the same ends, and tell them again: what clients gave up may still have come."""
+    consumers = [new_consumer(proxy.bootstrap) for proxy in proxies]
+    deadline, before = time.monotonic() + seconds, None
+    try:
+        while True:
+            ends = [[c.get_watermark_offsets(topic_partition(key), timeout=seconds)[1] for key in keys]
+                    for c in consumers]
+            if ends == before and all(one == ends[0] for one in ends):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the proxies do not agree on one end within {seconds} s: {ends}")
+            before = ends
+            time.sleep(3)
+    finally:
+        for consumer in consumers:
+            consumer.close()
 
 
 def read_all(recorder, proxy, key, seconds):

@@ -24,7 +24,7 @@ import time
 import check
 from history import Recorder
 from java_pair import JavaPair
-from load import FLAVOURS, Follower, Jumper, Poller, Sender, read_all
+from load import FLAVOURS, Follower, Jumper, Poller, Sender, read_all, wait_for_one_end
 from nemesis import Nemesis, schedule
 from world import BINARY, World
 
@@ -116,11 +116,14 @@ class Run:
         self.stop_clients()
         self.check_clients_of_python()
         self.say("every partition is read to its end through every proxy")
-        self.ends = {}
+        try:
+            wait_for_one_end(world.proxies, world.keys, 60)
+        except Exception as error:
+            self.wrong.append(f"the ends before the closing read: {type(error).__name__}: {error}")
         for proxy in world.proxies:
             for key in world.keys:
                 try:
-                    self.ends[key] = read_all(self.recorder, proxy, key, READ_SECONDS)
+                    read_all(self.recorder, proxy, key, READ_SECONDS)
                 except Exception as error:
                     self.wrong.append(f"proxy {proxy.settings['proxy.id']}, {key}: {type(error).__name__}: {error}")
 

@@ -1,6 +1,7 @@
 """What a run is about: three brokers, an S3 server, three proxies in three zones. Started here, and ended by id."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -19,7 +20,6 @@ S3_SERVER = pathlib.Path(os.environ.get(
     "SIDESTREAM_S3_SERVER", ROOT / "tests" / "s3_server" / "target" / "release" / "sidestream-s3-server"))
 KEYS = {"AWS_ACCESS_KEY_ID": "chaos", "AWS_SECRET_ACCESS_KEY": "not-much-of-a-secret"}
 TOPICS = {"diskless-chaos-a": 3, "diskless-chaos-b": 2}
-FAKETIME = next(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 TMPFS_BYTES = 64 << 20
 
 
@@ -89,18 +89,24 @@ class World:
         directory = self.directory / f"proxy-{number}"
         (directory / "metadata").mkdir(parents=True)
         environment = dict(KEYS)
-        if number == 2 and FAKETIME:
-            clock = directory / "clock"
-            clock.write_text("+0\n")
-            environment |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(clock),
-                            "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                            "FAKETIME_DONT_RESET": "1"}
+        if number == 2 and self.clock_library():
+            environment |= {"LD_PRELOAD": str(self.clock_library()), "CHAOS_CLOCK": str(directory / "clock")}
         if number == 3 and self.mount(directory / "metadata"):
             self._cleanups.callback(self.unmount, directory / "metadata")
         proxy = Proxy(self.kafka, self.directory, proxy_id=number, zone=zone, settings=self.settings(),
                       directory=directory, environment=environment)
         self._cleanups.callback(end, proxy)
         return proxy
+
+    @functools.cache
+    def clock_library(self):
+        """What moves the clock of a process, made of clock.c; `None` where there is no C compiler."""
+        library = self.directory / "clock.so"
+        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "clock.c")]
+        with contextlib.suppress(OSError):
+            if subprocess.run(command, capture_output=True, timeout=60).returncode == 0:
+                return library
+        return None
 
     def mount(self, directory):
         """A small file system of its own, where this may be done. Returns whether."""

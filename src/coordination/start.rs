@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::barriers::Barriers;
@@ -82,12 +83,17 @@ fn tail_after(shared: &Shared, applied: LogPosition, start: LogPosition, end: Lo
     Ok(shared.log.tail(applied.next())?)
 }
 
-/// Hands what the log has to the store, for as long as both go on.
+/// Hands what the log has to the store, for as long as both go on. A tail that falls silent is replaced: librdkafka
+/// waits by the wall clock, so one that is set back by ten minutes may stop a client for as long.
 async fn follow(shared: Arc<Shared>, store: Arc<MetadataStore>, mut tail: Tail, stop: CancellationToken) {
     loop {
         let group = tokio::select! {
             () = stop.cancelled() => return,
-            group = tail.groups.recv() => group,
+            group = timeout(shared.settings.timing.tail_deadline, tail.groups.recv()) => group,
+        };
+        let Ok(group) = group else {
+            tail = tail_anew(&shared).unwrap_or(tail);
+            continue;
         };
         let failed = match group {
             Some(Ok(records)) => match store.apply(records).await {
@@ -101,6 +107,16 @@ async fn follow(shared: Arc<Shared>, store: Arc<MetadataStore>, mut tail: Tail, 
         shared.stop(Status::Failed(failed));
         return;
     }
+}
+
+/// A new client that reads on behind what is applied; none for a proxy that is at its end, or when none can be made.
+fn tail_anew(shared: &Shared) -> Option<Tail> {
+    if shared.submissions.lock().is_stopped() {
+        return None;
+    }
+    let next = shared.applied_now().next();
+    tracing::warn!(%next, "the metadata log has shown nothing for a while, not even a heartbeat of this proxy; reading it with a new client");
+    shared.log.tail(next).inspect_err(|error| tracing::warn!(%error, "the metadata log cannot be read anew")).ok()
 }
 
 /// Waits until something is so. It is looked at whenever a record was applied or the status changed.
@@ -134,7 +150,7 @@ async fn ensure_genesis(shared: &Shared, stop: &CancellationToken) -> Result<Log
         // end is unknown is repeated if nothing shows.
         shared.append_genesis().await?;
         let shows = reach(shared, stop, || log_id().is_some());
-        if let Ok(ended) = tokio::time::timeout(shared.settings.timing.append_deadline, shows).await {
+        if let Ok(ended) = timeout(shared.settings.timing.append_deadline, shows).await {
             ended?;
         }
     }

@@ -116,19 +116,21 @@ class FreezeAndTakeOver(OfProxy):
 class DiskFull(Fault):
     """The file system of proxy 3's metadata has no byte left. A proxy that then stops serving is started again."""
 
+    index = 2
+
     def missing(self, world):
-        if not world.proxies[2].metadata_store.parent.is_mount():
+        if not world.proxies[self.index].metadata_store.parent.is_mount():
             return "a small file system cannot be mounted here (not root)"
 
     def inject(self, world):
-        self.filler = world.proxies[2].metadata_store.with_name("filler")
+        self.filler = world.proxies[self.index].metadata_store.with_name("filler")
         with contextlib.suppress(OSError), open(self.filler, "wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 16))
 
     def heal(self, world):
         self.filler.unlink()
-        proxy = world.proxies[2]
+        proxy = world.proxies[self.index]
         with contextlib.suppress(RuntimeError):
             if proxy.process.poll() is None:
                 proxy.wait_ready(5)
@@ -269,6 +271,11 @@ def schedule(seed, seconds, longest_pause):
         if chosen.random() >= 0.25:
             for role in chosen.sample(list(ROLES), chosen.choice([1, 1, 2, 2, 3])):
                 faults.append(chosen.choice(ROLES[role])(chosen, longest_pause))
+        if any(isinstance(fault, DiskFull) for fault in faults):
+            for fault in faults:
+                # Whether proxy 3 gets over its full disk can be told if nothing else ails it.
+                if isinstance(fault, OfProxy) and fault.index == DiskFull.index:
+                    fault.index = 0
         hold = chosen.uniform(3, longest_pause / 2)
         periods.append((faults, hold))
         planned += hold

@@ -17,7 +17,7 @@ from harness import BINARY, CACHE, ROOT, Kafka, Proxy, free_port_block, kafka_to
 from workload import create_topic, described  # noqa: E402, F401
 
 S3_SERVER = pathlib.Path(os.environ.get(
-    "SIDESTREAM_S3_SERVER", ROOT / "tests" / "s3_server" / "target" / "release" / "sidestream-s3-server"))
+    "SIDESTREAM_S3_SERVER", ROOT / "target" / "s3_server" / "release" / "sidestream-s3-server"))
 KEYS = {"AWS_ACCESS_KEY_ID": "chaos", "AWS_SECRET_ACCESS_KEY": "not-much-of-a-secret"}
 TOPICS = {"diskless-chaos-a": 3, "diskless-chaos-b": 2}
 TMPFS_BYTES = 64 << 20

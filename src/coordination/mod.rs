@@ -75,6 +75,8 @@ pub struct Timing {
     pub heartbeat: Duration,
     /// An append or `Open` that was not read back in this time is tried again with a new client.
     pub append_deadline: Duration,
+    /// A tail that has shown nothing for this long is replaced. This proxy's heartbeats alone come more often.
+    pub tail_deadline: Duration,
     /// A failed `Open` is tried again after this time.
     pub open_retry: Duration,
     /// A command whose outcome is not known after this time is given up as unknown.
@@ -88,6 +90,7 @@ impl Default for Timing {
         Self {
             heartbeat: Duration::from_secs(3),
             append_deadline: Duration::from_secs(10),
+            tail_deadline: Duration::from_secs(10),
             open_retry: Duration::from_secs(1),
             submit_deadline: Duration::from_secs(30),
             close_deadline: Duration::from_secs(3),

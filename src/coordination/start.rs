@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::barriers::Barriers;
@@ -82,26 +83,45 @@ fn tail_after(shared: &Shared, applied: LogPosition, start: LogPosition, end: Lo
     Ok(shared.log.tail(applied.next())?)
 }
 
-/// Hands what the log has to the store, for as long as both go on.
+/// Hands what the log has to the store, for as long as both go on. A tail that falls silent is replaced: librdkafka
+/// waits by the wall clock, so one that is set back by ten minutes may stop a client for as long.
 async fn follow(shared: Arc<Shared>, store: Arc<MetadataStore>, mut tail: Tail, stop: CancellationToken) {
+    // Not what is applied: the store may hold groups that it has not come to.
+    let mut next = shared.applied_now().next();
     loop {
         let group = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            group = tail.groups.recv() => group,
+            group = timeout(shared.settings.timing.tail_deadline, tail.groups.recv()) => group,
+        };
+        let Ok(group) = group else {
+            tail = tail_anew(&shared, next).unwrap_or(tail);
+            continue;
         };
         let failed = match group {
-            Some(Ok(records)) => match store.apply(records).await {
-                Ok(()) => continue,
-                // The observer was told why.
-                Err(_) => return,
-            },
+            Some(Ok(records)) => {
+                next = records.last().map_or(next, |last| last.position.next());
+                match store.apply(records).await {
+                    Ok(()) => continue,
+                    // The observer was told why.
+                    Err(_) => return,
+                }
+            }
             Some(Err(error)) => error.to_string(),
             None => "the metadata log's reader has ended".to_owned(),
         };
         shared.stop(Status::Failed(failed));
         return;
     }
+}
+
+/// A new client that reads on from there; none for a proxy that is at its end, or when none can be made.
+fn tail_anew(shared: &Shared, next: LogPosition) -> Option<Tail> {
+    if shared.submissions.lock().is_stopped() {
+        return None;
+    }
+    tracing::warn!(%next, "the metadata log has shown nothing for a while, not even a heartbeat of this proxy; reading it with a new client");
+    shared.log.tail(next).inspect_err(|error| tracing::warn!(%error, "the metadata log cannot be read anew")).ok()
 }
 
 /// Waits until something is so. It is looked at whenever a record was applied or the status changed.
@@ -136,7 +156,7 @@ async fn ensure_genesis(shared: &Shared, stop: &CancellationToken) -> Result<Log
         // end is unknown is repeated if nothing shows.
         shared.append_genesis().await?;
         let shows = reach(shared, stop, || log_id().is_some());
-        if let Ok(ended) = tokio::time::timeout(shared.settings.timing.append_deadline, shows).await {
+        if let Ok(ended) = timeout(shared.settings.timing.append_deadline, shows).await {
             ended?;
         }
     }

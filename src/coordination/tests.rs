@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use futures::future::join_all;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::clock::WallClock;
@@ -27,6 +28,7 @@ fn settings(proxy: u32) -> Settings {
         metadata_topic_id: TopicId([9; 16]),
         timing: Timing {
             append_deadline: Duration::from_millis(500),
+            tail_deadline: Duration::from_millis(500),
             open_retry: Duration::from_millis(50),
             ..Timing::default()
         },
@@ -44,6 +46,9 @@ struct FaultyLog {
     ends: AtomicU64,
     /// So many queries for the end fail.
     ends_to_fail: AtomicU64,
+    tails: AtomicU64,
+    /// So many of the tails show nothing any more.
+    muted_tails: Arc<AtomicU64>,
 }
 
 impl FaultyLog {
@@ -56,6 +61,8 @@ impl FaultyLog {
             appends: AtomicU64::new(0),
             ends: AtomicU64::new(0),
             ends_to_fail: AtomicU64::new(0),
+            tails: AtomicU64::new(0),
+            muted_tails: Arc::new(AtomicU64::new(0)),
         })
     }
 }
@@ -78,7 +85,17 @@ impl MetadataLog for FaultyLog {
     }
 
     fn tail(&self, from: LogPosition) -> Result<Tail, LogError> {
-        self.log.tail(from)
+        let mut whole = self.log.tail(from)?;
+        let (shown, groups) = mpsc::channel(1);
+        let (number, muted) = (self.tails.fetch_add(1, Ordering::SeqCst), Arc::clone(&self.muted_tails));
+        tokio::spawn(async move {
+            while let Some(group) = whole.groups.recv().await {
+                if number >= muted.load(Ordering::SeqCst) && shown.send(group).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Tail { groups })
     }
 
     async fn start(&self) -> Result<LogPosition, LogError> {
@@ -196,6 +213,17 @@ async fn what_one_proxy_writes_another_sees() {
     a.record_barrier(soon()).await.expect("the log answers");
     assert_eq!(end_of_orders(&a), 2);
     assert_eq!(a.view().proxies().by_id.len(), 2);
+}
+
+#[tokio::test]
+async fn a_tail_that_shows_nothing_any_more_is_replaced() {
+    let log = FaultyLog::new();
+    let mut impatient = settings(1);
+    impatient.timing.submit_deadline = Duration::from_secs(10);
+    let (coordination, _tasks) = start(&log, impatient).await;
+    log.muted_tails.store(log.tails.load(Ordering::SeqCst), Ordering::SeqCst);
+    create_topic(&coordination).await;
+    assert_eq!(coordination.submit(commit(&coordination, 0, 0)).await, accepted(0));
 }
 
 #[tokio::test]

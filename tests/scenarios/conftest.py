@@ -1,5 +1,6 @@
 """Clusters that scenarios share (starting one takes up to ten seconds), and proxies in front of them."""
 
+import collections
 import pathlib
 import shutil
 import tempfile
@@ -12,6 +13,12 @@ from harness import Kafka, Proxy
 
 # Brokers that live for minutes spend more on the second compiler than it saves them.
 QUICK = "-XX:TieredStopAtLevel=1"
+
+
+def pytest_collection_modifyitems(items):
+    """The order in which workers take files: chaos first, which waits the longest, then those with the most tests."""
+    counts = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.name != "test_chaos.py", -counts[item.path]))
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ impl MetadataLog for OtherwiseRead {
 
     fn tail(&self, from: LogPosition) -> Result<Tail, LogError> {
         let mut read = self.0.tail(from)?;
-        let (groups, receiver) = tokio::sync::mpsc::channel(1);
+        let (groups, receiver) = mpsc::channel(1);
         tokio::spawn(async move {
             while let Some(mut group) = read.groups.recv().await {
                 group.iter_mut().flatten().for_each(|record| record.append_time_ms += 1);

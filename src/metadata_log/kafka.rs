@@ -153,9 +153,13 @@ impl MetadataLog for KafkaLog {
             }
         };
         let old = std::mem::replace(&mut *self.producer.lock(), fresh);
-        old.purge();
-        // Closing a producer waits for its threads; the caller must not.
-        let closing = std::thread::Builder::new().name("metadata-log-close".to_owned()).spawn(move || drop(old));
+        // Both wait for the producer's threads, which may hang for minutes; the caller must not. What still gets out
+        // meanwhile is of an epoch that is over.
+        let close = move || {
+            old.purge();
+            drop(old);
+        };
+        let closing = std::thread::Builder::new().name("metadata-log-close".to_owned()).spawn(close);
         if let Err(error) = closing {
             tracing::warn!(%error, "the old client of the metadata log was closed in place");
         }

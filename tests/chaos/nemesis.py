@@ -48,7 +48,7 @@ class OfProxy(Fault):
         return world.proxies[self.index]
 
     def heal(self, world):
-        start_again(self.proxy(world), world.say)
+        start_again(world, self.proxy(world))
 
 
 class Kill(OfProxy):
@@ -87,13 +87,14 @@ class Freeze(OfProxy):
     def heal(self, world):
         time.sleep(max(0.0, self.seconds - (time.monotonic() - self.since)))
         self.proxy(world).process.send_signal(signal.SIGCONT)
-        start_again(self.proxy(world), world.say)
+        start_again(world, self.proxy(world))
 
 
 class FreezeAndTakeOver(OfProxy):
     """A frozen proxy wakes when another process has its id: it must end by itself and say why."""
 
     count = 0
+    successor = None
 
     def inject(self, world):
         FreezeAndTakeOver.count += 1
@@ -104,13 +105,15 @@ class FreezeAndTakeOver(OfProxy):
         old = self.proxy(world)
         told_before = old.log.stat().st_size
         old.process.send_signal(signal.SIGCONT)
+        if self.successor is None:
+            return
         code = wait_until_ended(old, 60)
         told = old.log.read_bytes()[told_before:].decode(errors="replace")
         if code == 0 or "another process opened proxy.id" not in told:
             raise AssertionError(f"a proxy whose id was taken over ended with {code} and said: {told[-2000:]}")
         self.successor.terminate()
         end(self.successor)
-        start_again(old, world.say)
+        start_again(world, old)
 
 
 class DiskFull(Fault):
@@ -138,7 +141,7 @@ class DiskFull(Fault):
         world.say("proxy 3 does not serve after its disk was full: it is started again")
         world.counts["proxies restarted after a full disk"] += 1
         end(proxy)
-        start_again(proxy, world.say)
+        start_again(world, proxy)
 
 
 class MoveClock(Fault):

@@ -48,7 +48,6 @@ class Run:
         periods = schedule(a.seed, a.minutes * 60, a.longest_pause)
         with contextlib.ExitStack() as stack:
             world = World(self.directory, self.say)
-            world.counts = collections.Counter()
             stack.callback(world.stop)
             stack.callback(world.keep_logs)
             self.say("brokers, store and proxies serve")

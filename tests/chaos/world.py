@@ -1,7 +1,9 @@
 """What a run is about: three brokers, an S3 server, three proxies in three zones. Started here, and ended by id."""
 
+import collections
 import contextlib
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -58,6 +60,7 @@ class World:
 
     def __init__(self, directory, say):
         self.directory, self.say = directory, say
+        self.counts = collections.Counter()
         self._cleanups = contextlib.ExitStack()
         try:
             self._start()
@@ -120,13 +123,24 @@ class World:
 
     def successor(self, proxy, number):
         """Another process with the same proxy.id, on ports and in a directory of its own."""
-        directory = self.directory / f"successor-{number}"
-        directory.mkdir()
-        zone = proxy.settings["proxy.zone"]
-        started = Proxy(self.kafka, self.directory, proxy_id=proxy.settings["proxy.id"], zone=zone,
-                        settings=self.settings(), directory=directory, environment=KEYS)
-        self._cleanups.callback(end, started)
-        return started
+        deadline = time.monotonic() + 180
+        for attempt in itertools.count(1):
+            directory = self.directory / f"successor-{number}-{attempt}"
+            directory.mkdir()
+            try:
+                started = Proxy(self.kafka, self.directory, proxy_id=proxy.settings["proxy.id"],
+                                zone=proxy.settings["proxy.zone"], settings=self.settings(), directory=directory,
+                                environment=KEYS)
+            except RuntimeError as error:
+                # What it needs may be away for a moment; whoever supervises a proxy starts it again.
+                if time.monotonic() > deadline:
+                    raise
+                self.say(f"the successor did not start, once more: {str(error)[-300:].strip()}")
+                self.counts["starts that failed"] += 1
+                time.sleep(1)
+            else:
+                self._cleanups.callback(end, started)
+                return started
 
     def keep_logs(self):
         """Copies what Kafka has said to where the rest is kept."""
@@ -143,7 +157,7 @@ def end(proxy):
         proxy.kill()
 
 
-def start_again(proxy, say, seconds=180):
+def start_again(world, proxy, seconds=180):
     """Starts a proxy as a supervisor would: again, if it ends because what it needs is not there yet."""
     deadline = time.monotonic() + seconds
     while True:
@@ -155,7 +169,8 @@ def start_again(proxy, say, seconds=180):
         except RuntimeError as error:
             if time.monotonic() > deadline:
                 raise
-            say(f"proxy {proxy.settings['proxy.id']} did not start, once more: {str(error)[:300]}")
+            world.say(f"proxy {proxy.settings['proxy.id']} did not start, once more: {str(error)[-300:].strip()}")
+            world.counts["starts that failed"] += 1
             time.sleep(1)
 
 

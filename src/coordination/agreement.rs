@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::diskless_coordinator::outcome::{Outcome, Refusal};
-use crate::types::ProxyId;
+use crate::types::{LogPosition, ProxyId};
 
 /// Somebody must agree with us in this time; proxies send a heartbeat every few seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,19 +19,27 @@ pub(super) struct Agreement {
     /// Those who were found wrong since another proxy agreed with us.
     wrong: BTreeSet<ProxyId>,
     since: Option<Instant>,
+    /// The first position at which somebody was found wrong. To agree about what was before it says nothing.
+    from: Option<LogPosition>,
 }
 
 impl Agreement {
-    /// What became of a command of another proxy.
-    pub(super) fn hear(&mut self, proposer: ProxyId, outcome: &Outcome, now: Instant) {
+    /// What became of a command of another proxy that quoted this position.
+    pub(super) fn hear(&mut self, proposer: ProxyId, quoted: LogPosition, outcome: &Outcome, now: Instant) {
         match outcome {
             Outcome::Refused(Refusal::Diverged { .. }) => {
                 self.wrong.insert(proposer);
                 self.since.get_or_insert(now);
+                let from = self.from.get_or_insert(quoted);
+                *from = quoted.min(*from);
             }
             // Was not compared.
             Outcome::Refused(_) => {}
-            Outcome::Done | Outcome::Opened { .. } | Outcome::Committed(_) => *self = Self::default(),
+            Outcome::Done | Outcome::Opened { .. } | Outcome::Committed(_) => {
+                if self.from.is_some_and(|from| quoted >= from) {
+                    *self = Self::default();
+                }
+            }
         }
     }
 
@@ -59,14 +67,17 @@ impl Agreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::LogPosition;
 
     const WRONG: Outcome = Outcome::Refused(Refusal::Diverged { quoted: LogPosition(5) });
 
-    fn after(heard: &[(u32, Outcome)], later: Duration) -> (bool, bool) {
+    /// Wrong ones quote position 5, others the one that is given with them.
+    fn after(heard: &[(u32, Outcome)], others_quote: i64, later: Duration) -> (bool, bool) {
         let now = Instant::now();
         let mut agreement = Agreement::default();
-        heard.iter().for_each(|(proxy, outcome)| agreement.hear(ProxyId(*proxy), outcome, now));
+        for (proxy, outcome) in heard {
+            let quoted = LogPosition(if *outcome == WRONG { 5 } else { others_quote });
+            agreement.hear(ProxyId(*proxy), quoted, outcome, now);
+        }
         (agreement.is_doubtful(), agreement.wrong_because(now + later).is_some())
     }
 
@@ -85,7 +96,10 @@ mod tests {
             ("what was not compared is no agreement", vec![(1, WRONG), (3, not_open)], PATIENCE, (true, true)),
         ];
         for (name, heard, later, expected) in table {
-            assert_eq!(after(&heard, later), expected, "{name}");
+            assert_eq!(after(&heard, 5, later), expected, "{name}");
         }
+        let before = [(1, WRONG), (3, Outcome::Done), (2, WRONG)];
+        assert_eq!(after(&before, 4, soon), (true, true), "to agree about what was before is no agreement");
+        assert_eq!(after(&before, -1, soon), (true, true), "nor is to quote nothing");
     }
 }

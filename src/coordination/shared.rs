@@ -223,6 +223,10 @@ impl Shared {
         match (&answer.nonce, &answer.outcome) {
             (Some(nonce), Outcome::Opened { epoch }) if *nonce == ours => self.opened(*epoch),
             (Some(nonce), Outcome::Refused(Refusal::Fenced { newer })) if *nonce == ours => self.fenced(*newer),
+            // It was sent before this proxy, which had been cut off for long, had caught up.
+            (Some(nonce), Outcome::Refused(Refusal::Behind { .. })) if *nonce == ours => {
+                self.submissions.lock().open_failed = true;
+            }
             (Some(nonce), Outcome::Refused(why)) if *nonce == ours && *why != Refusal::NoGenesis => {
                 self.stop(Status::Failed(format!("the log does not let this proxy in: {why}")));
             }
@@ -262,7 +266,7 @@ impl Shared {
         }
         let mut agreement = self.agreement.lock();
         let was_doubtful = agreement.is_doubtful();
-        agreement.hear(answer.proposer.proxy, &answer.outcome, now);
+        agreement.hear(answer.proposer.proxy, answer.proposer.quoted.position, &answer.outcome, now);
         if agreement.is_doubtful() && !was_doubtful {
             let proxy = answer.proposer.proxy;
             tracing::error!(%proxy, "two proxies disagree about what the metadata log says; nothing is acknowledged until it shows who is wrong");

@@ -11,6 +11,7 @@ use super::*;
 use crate::clock::WallClock;
 use crate::diskless_coordinator::command::{CommitSegment, TopicConfig};
 use crate::diskless_coordinator::outcome::{BatchOutcome, Outcome, Placed};
+use crate::diskless_coordinator::rules::agreement::CHECKPOINTS;
 use crate::metadata_log::{AppendError, Appending, EmbeddedLog, LogLocation, MetadataLog, Tail};
 use crate::tasks::Tasks;
 use crate::types::{TopicPartition, WalSegmentId};
@@ -53,7 +54,11 @@ struct FaultyLog {
 
 impl FaultyLog {
     fn new() -> Arc<Self> {
-        let log = EmbeddedLog::open(&LogLocation::Memory, WallClock::system()).expect("memory is there");
+        Self::with_clock(WallClock::system())
+    }
+
+    fn with_clock(clock: WallClock) -> Arc<Self> {
+        let log = EmbeddedLog::open(&LogLocation::Memory, clock).expect("memory is there");
         Arc::new(Self {
             log,
             lose_appends: AtomicBool::new(false),
@@ -434,4 +439,25 @@ async fn failure_of(coordination: &Coordination) -> String {
         Status::Failed(why) => why.clone(),
         other => panic!("waited for a failure: {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn r8_a_proxy_that_was_cut_off_for_long_catches_up_and_opens_again() {
+    // Each look at it is two seconds later, so that each record makes a checkpoint.
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = WallClock::new(move || i64::try_from(now.fetch_add(2_000, Ordering::SeqCst)).expect("small"));
+    let log = FaultyLog::with_clock(clock.clone());
+    let (a, _a) = start(&log, Settings { clock: clock.clone(), ..settings(1) }).await;
+    create_topic(&a).await;
+    let mut cut_off = Settings { clock, ..settings(2) };
+    cut_off.timing.tail_deadline = Duration::from_secs(2);
+    let (b, _b) = start(&log, cut_off).await;
+    log.muted_tails.store(log.tails.load(Ordering::SeqCst), Ordering::SeqCst);
+    let (unmuted, _unmuted) = start(&log, Settings { clock: a.shared.settings.clock.clone(), ..settings(3) }).await;
+    for _ in 0..CHECKPOINTS {
+        assert_eq!(unmuted.submit(Command::Barrier).await, Ok(Outcome::Done));
+    }
+    assert!(b.record_barrier(soon()).await.is_ok(), "{:?}", *b.status().borrow());
+    assert_eq!(*b.status().borrow(), Status::Serving);
+    assert!(b.stats().reopened.load(Ordering::SeqCst) > 0);
 }

@@ -77,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// Reads everything there is, after all is healed. `None`: the proxy was being restarted.
+    /// Reads everything there is, after all is healed. `None`: the proxy was being restarted, or is not sure yet.
     pub(crate) async fn read_all(&self, machine: usize) -> Result<Option<i64>, String> {
         let Some(asks) = self.world.machines[machine].running().and_then(|running| running.connect()) else {
             return Ok(None);
@@ -85,8 +85,14 @@ impl Reader {
         let (reply, answer) = oneshot::channel();
         let end = Ask::Offset { partition: self.key.partition, spec: OffsetSpec::Latest, reply };
         let _ = asks.send(end).await;
-        let Ok(listed) = answer.await else { return Ok(None) };
-        let end = listed.filter(|end| end.error == ErrorCode::None).ok_or("no end is known")?.offset;
+        let Ok(Some(listed)) = answer.await else { return Ok(None) };
+        if listed.error == ErrorCode::OffsetNotAvailable {
+            return Ok(None);
+        }
+        if listed.error != ErrorCode::None {
+            return Err(format!("no end is known: {:?}", listed.error));
+        }
+        let end = listed.offset;
         let mut next = 0;
         while next < end {
             let op = self.begin_poll(next, true);

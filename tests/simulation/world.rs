@@ -300,7 +300,7 @@ async fn read_all(world: &Arc<World>, keys: &[Key]) {
                     let reader = Reader::new(world, &format!("final-{machine}-{attempt}-{}", key.name), key.clone());
                     match reader.read_all(machine).await {
                         Ok(Some(_)) => return,
-                        Ok(None) => {}
+                        Ok(None) => sleep(Duration::from_millis(200)).await,
                         Err(why) => return world.fail(format!("{}: {why}", reader.process.name)),
                     }
                 }
